@@ -1,0 +1,1 @@
+"""The machines and the runtime: no HTTP, no Redis, no SQL in here."""

@@ -1,0 +1,222 @@
+"""The cancellation token: a request to stop that can be made anywhere and seen everywhere.
+
+1. A parent's cancel reaches its children, never the other way. 2. Visibility is by pull along the parents: born under
+a cancelled parent is born cancelled, and nothing is retained for a child that nobody listens to. 3. The first reason
+stays; the mode only escalates. 4. `cancel` never blocks, never raises, takes no lock, and runs no callback in its own
+frame: it may be called in any thread, in a signal handler, and in `__del__`.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Protocol, TypeAlias
+
+from halter.core.lockfree import Wakers, snapshot
+from halter.core.threads import background_loop
+from halter.errors import RunCancelled
+from halter.outcome import Cancellation, CancelMode, CancelReason
+
+_log = logging.getLogger("halter")
+
+CancelCallback: TypeAlias = Callable[[], object]
+
+
+class Stoppable(Protocol):
+    """Whatever a token can govern."""
+
+    def cancel(
+        self,
+        message: str | None = None,
+        *,
+        reason: CancelReason = ...,
+        mode: CancelMode = ...,
+        actor: str | None = None,
+    ) -> bool: ...
+
+
+class Registration:
+    """A callback on a token; `close()` takes it off, in O(1), and may be called twice and from anywhere."""
+
+    __slots__ = ("_key", "_token")
+
+    def __init__(self, token: CancellationToken, key: int) -> None:
+        self._token = token
+        self._key = key
+
+    def close(self) -> None:
+        self._token._unregister(self._key)
+
+    def __enter__(self) -> Registration:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class CancellationToken:
+    """A request to stop, as a tree. One token may govern any number of runs, and outlive them.
+
+    `halter`'s runs take it as `run(…, cancellation=token)`; your own code may poll `is_cancelled`, `await wait()`,
+    or register `on_cancel`.
+    """
+
+    __slots__ = ("__weakref__", "_listeners", "_next_key", "_parents", "_relays", "_requests", "_waiting")
+
+    def __init__(self) -> None:
+        self._parents: tuple[CancellationToken, ...] = ()
+        self._requests: list[Cancellation] = []
+        self._listeners: dict[int, Callable[[Cancellation], None]] = {}
+        self._relays: list[Registration] = []
+        self._next_key = count()
+        self._waiting = Wakers()
+
+    # --- asking ---------------------------------------------------------------------------------------------
+
+    def cancel(
+        self,
+        message: str | None = None,
+        *,
+        reason: CancelReason = CancelReason.USER_STOP,
+        mode: CancelMode = CancelMode.IMMEDIATE,
+        actor: str | None = None,
+    ) -> bool:
+        """Asks everything under this token to stop. Never blocks, never raises; safe in any thread and handler.
+
+        `mode`: how hard; a second call may escalate. `actor`: who asks, for the record. Returns True: the request
+        is in force (also if it had been before).
+        """
+        self._request(Cancellation(reason=reason, mode=mode, actor=actor, message=message))
+        return True
+
+    def _request(self, request: Cancellation) -> None:
+        self._requests.append(request)
+        self._waiting.wake(threadsafe=True)
+        for listener in snapshot(self._listeners):
+            listener(request)
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True from the request on, here and in every child."""
+        return bool(self._requests) or any(parent.is_cancelled for parent in self._parents)
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        """The first request, with the strongest mode asked for so far; `None` while there is none."""
+        requests = self._all_requests()
+        if not requests:
+            return None
+        first = min(requests, key=lambda request: request.at)
+        strongest = max((request.mode for request in requests), key=lambda mode: mode.strength)
+        return first.with_mode(strongest)
+
+    def _all_requests(self) -> list[Cancellation]:
+        inherited = [request for parent in self._parents for request in parent._all_requests()]
+        return [*self._requests, *inherited]
+
+    def raise_if_cancelled(self) -> None:
+        """Raises `RunCancelled` once the token is cancelled; else does nothing."""
+        if self._requests or self._parents:
+            request = self.cancellation
+            if request is not None:
+                raise RunCancelled(f"stopped: {request}", cancellation=request)
+
+    async def wait(self) -> Cancellation:
+        """Returns the request once there is one. Cancellation-safe: leaves nothing behind."""
+        with self._listen(lambda _: self._waiting.wake(threadsafe=True)):
+            await self._waiting.wait_until(lambda: self.is_cancelled)
+        request = self.cancellation
+        assert request is not None
+        return request
+
+    # --- the tree -------------------------------------------------------------------------------------------
+
+    def child(self) -> CancellationToken:
+        """A token that is cancelled with this one, and can be cancelled alone."""
+        return CancellationToken.any(self)
+
+    @staticmethod
+    def any(*tokens: CancellationToken) -> CancellationToken:
+        """A token that is cancelled as soon as one of `tokens` is, and can be cancelled alone."""
+        token = CancellationToken()
+        token._parents = tokens
+        return token
+
+    # --- listening ------------------------------------------------------------------------------------------
+
+    def on_cancel(self, callback: CancelCallback) -> Registration:
+        """Has `callback()` called soon after the first request, once; at once if that has been already.
+
+        A plain function. It runs on the loop that runs where it is registered, else on the background loop, never
+        in the canceller's frame. One that raises is logged and does not stop the others.
+        """
+        return self._listen(_Once(callback))
+
+    def govern(self, target: Stoppable) -> Registration:
+        """Has `target` cancelled with this token: in the canceller's own frame, each request with its mode."""
+
+        def pass_on(request: Cancellation) -> None:
+            target.cancel(request.message, reason=request.reason, mode=request.mode, actor=request.actor)
+
+        return self._listen(pass_on)
+
+    def _listen(self, listener: Callable[[Cancellation], None]) -> Registration:
+        key = next(self._next_key)
+        self._listeners[key] = listener
+        if self._parents and not self._relays:
+            self._relays = [parent._listen(self._relay) for parent in self._parents]
+        # Registered first, then looked: a request between the two is seen at least once.
+        request = self.cancellation
+        if request is not None:
+            listener(request)
+        return Registration(self, key)
+
+    def _relay(self, request: Cancellation) -> None:
+        self._waiting.wake(threadsafe=True)
+        for listener in snapshot(self._listeners):
+            listener(request)
+
+    def _unregister(self, key: int) -> None:
+        self._listeners.pop(key, None)
+        if not self._listeners:
+            relays, self._relays = self._relays, []
+            for relay in relays:
+                relay.close()
+
+    def __repr__(self) -> str:
+        state = f"cancelled: {self.cancellation}" if self.is_cancelled else "live"
+        return f"<CancellationToken {state}, {len(self._listeners)} listening>"
+
+
+class _Once:
+    """A user's callback, bound to the loop and context where it was registered."""
+
+    __slots__ = ("_callback", "_context", "_fired", "_loop")
+
+    def __init__(self, callback: CancelCallback) -> None:
+        self._callback = callback
+        self._context = contextvars.copy_context()
+        # Started now if need be: a signal handler must not start threads.
+        self._loop = asyncio._get_running_loop() or background_loop()
+        self._fired: dict[str, Any] = {}
+
+    def __call__(self, request: Cancellation) -> None:
+        me = object()
+        if self._fired.setdefault("by", me) is not me:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._call, context=self._context)
+        except RuntimeError:  # that loop is closed; a bare thread needs no lock to start
+            _thread.start_new_thread(self._context.run, (self._call,))
+
+    def _call(self) -> None:
+        try:
+            self._callback()
+        except Exception:
+            _log.exception("an on_cancel callback raised; the others are not affected")

@@ -1,0 +1,475 @@
+"""What a body gets: `RunContext`, its way to emit, to start children, to hold resources, and to see a stop coming.
+
+1. Events are routed by construction: they go to the log of the run whose context emits them. 2. After the cut, what a
+coroutine emits is dropped, and what a thread emits raises `RunCancelled`: its chance to stop. 3. `current_run()` reads
+a context variable that holds a small cell, emptied at the end: nothing that outlives a run keeps it alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from halter import events
+from halter.core.assembly import Assembly
+from halter.core.cancellation import CancellationToken
+from halter.core.ids import new_id
+from halter.core.lifecycle import advance
+from halter.core.log import Log
+from halter.core.resources import Close, Resource
+from halter.core.threads import call_in_thread
+from halter.errors import NoCurrentRun, RunCancelled, UsageError
+from halter.messages import Message, Reasoning, Refusal, Text, Usage
+from halter.outcome import Cancellation, CancelMode, CancelReason, Ended, RunStatus
+
+if TYPE_CHECKING:
+    from halter.core.execution import Execution
+    from halter.core.run import Run
+    from halter.core.runnable import Runnable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+THREAD_PATIENCE = 0.1
+
+
+class CurrentRun:
+    """The cell in the context variable; `execution` is `None` once the run is over."""
+
+    __slots__ = ("execution",)
+
+    def __init__(self, execution: Execution | None) -> None:
+        self.execution = execution
+
+
+CURRENT: contextvars.ContextVar[CurrentRun | None] = contextvars.ContextVar("halter_current_run", default=None)
+
+
+def current_execution() -> Execution | None:
+    """The live run that this code belongs to, or `None`."""
+    cell = CURRENT.get()
+    return cell.execution if cell is not None else None
+
+
+class RunToken(CancellationToken):
+    """A run's own token: cancelled at the cut; cancelling it cancels the run."""
+
+    __slots__ = ("_execution",)
+
+    def __init__(self, execution: Execution) -> None:
+        super().__init__()
+        self._execution = execution
+
+    def cancel(
+        self,
+        message: str | None = None,
+        *,
+        reason: CancelReason = CancelReason.USER_STOP,
+        mode: CancelMode = CancelMode.IMMEDIATE,
+        actor: str | None = None,
+    ) -> bool:
+        return self._execution.cancel(message, reason=reason, mode=mode, actor=actor)
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._execution.is_cut
+
+    def raise_if_cancelled(self) -> None:
+        if self._execution.is_cut:
+            super().raise_if_cancelled()
+            raise RunCancelled("stopped", cancellation=self.cancellation)
+
+    def notify(self) -> None:
+        """Tells the listeners; on the home loop, at the cut."""
+        request = self.cancellation
+        if request is not None:
+            self._relay(request)
+
+    def _all_requests(self) -> list[Cancellation]:
+        request = self._execution.request() if self._execution.is_cut else None
+        return [request] if request else []
+
+
+class Reply:
+    """One assistant message while it is streamed: assembled, and shown as it comes. Home loop only."""
+
+    __slots__ = ("_cell", "_execution", "_log", "_model", "_stamp", "_text", "assembly", "message_id", "shown")
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._cell = execution.cell
+        self._log: Log = execution.log
+        self._stamp = execution.agent_stamp
+        self.message_id = new_id()
+        self.assembly = Assembly()
+        self.shown = False
+        self._text: list[str] | None = None
+        execution.replies[self.message_id] = self
+        execution.pieces = []
+
+    def text(self, text: str) -> None:
+        """Shows more of the answer."""
+        if self._cell or not text:
+            return
+        pieces = self._text
+        if pieces is None:
+            pieces = self._begin_text()
+        pieces.append(text)
+        log = self._log
+        seq = log.head + 1
+        log.append(
+            events.TextDelta(
+                seq=seq, at=time.time(), text=text, message_id=self.message_id, first_seq=seq, **self._stamp
+            )
+        )
+
+    def _begin_text(self) -> list[str]:
+        self.shown = True
+        self._text = self._execution.pieces = self.assembly.pieces(Text)
+        return self._text
+
+    def reasoning(self, text: str) -> None:
+        """Shows more of the model's thinking."""
+        if self._cell or not text:
+            return
+        self.shown = True
+        self.assembly.pieces(Reasoning).append(text)
+        self._write_delta(events.ReasoningDelta, text=text, message_id=self.message_id)
+
+    def refusal(self, text: str) -> None:
+        """Shows more of a refusal: it is the answer, and is marked as what it is."""
+        if self._cell or not text:
+            return
+        self.shown = True
+        self.assembly.pieces(Refusal).append(text)
+        self._write_delta(events.TextDelta, text=text, message_id=self.message_id)
+
+    def tool_fragment(self, key: int | str, id: str | None, name: str | None, fragment: str) -> None:
+        """Shows more of a tool call. `key`: its index, or its id where there is no index."""
+        if self._cell:
+            return
+        self.shown = True
+        call = self.assembly.call(key)
+        call.id = id or call.id or new_id()
+        call.name = name or call.name
+        call.pieces.append(fragment)
+        if fragment:
+            self._write_delta(events.ToolArgumentsDelta, call_id=call.id, fragment=fragment)
+
+    def _write_delta(self, kind: type[events.Event], /, **fields: Any) -> None:
+        self._execution.write(kind, first_seq=self._log.head + 1, **fields)
+
+    def finish(self) -> Message:
+        """The whole message: in the log, in the history, and in the run's usage."""
+        message = self.assembly.message()
+        if self.message_id in self._execution.replies:
+            for call in message.tool_calls:
+                self._execution.write(events.ToolCalled, call_id=call.id, name=call.name, arguments=call.arguments)
+            self._close(message)
+        return message
+
+    def seal(self) -> None:
+        """Closes a message that a stop or a failure has cut off, as far as it came."""
+        if self.assembly.is_empty:
+            self._execution.replies.pop(self.message_id, None)
+            return
+        self.assembly.usage = self.assembly.usage or self._estimate()
+        self._close(self.assembly.message(interrupted=True))
+
+    def discard(self) -> None:
+        """Forgets a message of which nothing was shown."""
+        self._execution.replies.pop(self.message_id, None)
+
+    def _estimate(self) -> Usage:
+        """Four characters a token: OpenAI's rule of thumb for English text."""
+        asked = sum(len(message.text) for message in self._execution.conversation)
+        return Usage(input=asked // 4, output=-(-self.assembly.characters() // 4), estimated=True)
+
+    def _close(self, message: Message) -> None:
+        execution = self._execution
+        execution.replies.pop(self.message_id, None)
+        execution.conversation.append(message)
+        execution.write(events.MessageFinished, message=message, message_id=self.message_id)
+        if message.usage is not None:
+            execution.usage = execution.usage + message.usage
+            execution.write(events.UsageUpdated, usage=execution.usage)
+
+
+class RunContext:
+    """A body's view of its own run. Everything here is the run's; a context given to a thread still routes to it."""
+
+    __slots__ = ("_execution", "_reply")
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._reply: Reply | None = None
+
+    @staticmethod
+    def current() -> RunContext:
+        """The context of the run that this code belongs to. Raises `NoCurrentRun`."""
+        execution = current_execution()
+        if execution is None:
+            raise NoCurrentRun(
+                "no run is current here: in a thread of your own, use run.bind(fn); after a run's end there is none"
+            )
+        return RunContext(execution)
+
+    # --- what it was given ----------------------------------------------------------------------------------
+
+    @property
+    def run_id(self) -> str:
+        return self._execution.id
+
+    @property
+    def input(self) -> Any:
+        return self._execution.options.input
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation so far: history, input, answers."""
+        return tuple(self._execution.conversation)
+
+    @property
+    def context(self) -> Any:
+        """The caller's own object: never sent, logged or stored."""
+        return self._execution.options.context
+
+    @property
+    def token(self) -> CancellationToken:
+        """Cancelled at the cut; may be polled in any thread."""
+        return self._execution.token
+
+    @property
+    def deadline(self) -> float | None:
+        """When the run's time is over, on its loop's clock (`loop.time()`), or `None`."""
+        return self._execution.deadline
+
+    @property
+    def run(self) -> Run[Any]:
+        """A handle that does not own the run: dropping it stops nothing."""
+        from halter.core.run import Run  # the handle stands on this module
+
+        return Run.observing(self._execution)
+
+    # --- showing --------------------------------------------------------------------------------------------
+
+    def text(self, text: str) -> None:
+        """Shows more of this run's own answer; from any thread."""
+        self._do(lambda: self._open_reply().text(text))
+
+    def emit(self, name: str, data: Any = None) -> None:
+        """Emits a `custom` event; from any thread. After the cut: dropped, and in a thread `RunCancelled`."""
+        self.write(events.Custom, name=name, data=data)
+
+    def write(self, kind: type[events.Event], /, **fields: Any) -> None:
+        """Emits any event of this run, stamped; from any thread, as `emit`."""
+        self._do(lambda: self._execution.write(kind, **fields))
+
+    def _do(self, write: Callable[[], object]) -> None:
+        execution = self._execution
+        if execution.home is not None and execution.home.is_here:
+            if not execution.cell:
+                write()
+            return
+        self._raise_in_thread()
+        assert execution.home is not None
+        execution.home.post(lambda: None if execution.cell else write())
+
+    def _raise_in_thread(self) -> None:
+        self._execution.token.raise_if_cancelled()
+        if self._execution.cell:
+            raise NoCurrentRun(f"run {self.run_id} is over; nothing can be emitted into it")
+
+    def _open_reply(self) -> Reply:
+        self._reply = self._reply or self.reply()
+        return self._reply
+
+    def close_reply(self) -> None:
+        """Finishes the message that `text` has begun, if there is one."""
+        if self._reply is not None and not self._execution.cell:
+            self._reply.finish()
+        self._reply = None
+
+    def reply(self) -> Reply:
+        """Begins an assistant message. For models; other bodies use `text`."""
+        return Reply(self._execution)
+
+    async def drain(self) -> None:
+        """Waits while every reader is far behind: the one place where readers slow a run down."""
+        log = self._execution.log
+        if log.is_too_far_ahead():
+            cell = self._execution.cell
+            await log.resumed.wait_until(lambda: bool(cell) or not log.is_held())
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    def begin_step(self) -> int:
+        """A turn begins; its number, from 1."""
+        execution = self._execution
+        execution.step += 1
+        execution.open_step = execution.step
+        self.write(events.StepStarted, step=execution.step)
+        return execution.step
+
+    def end_step(self) -> None:
+        """The turn has ended. Raises `RunCancelled` if a stop was waiting for that and more turns would follow."""
+        execution = self._execution
+        if execution.open_step is not None and not execution.cell:
+            self.write(events.StepFinished, step=execution.open_step, interrupted=False)
+            execution.open_step = None
+
+    def before_next_step(self) -> None:
+        """Called where another turn would begin: raises `RunCancelled` if a stop has asked for no more."""
+        request = self._execution.request()
+        if request is not None:
+            if not self._execution.cell:
+                self._execution.end_at_boundary(request)
+            raise RunCancelled(f"stopped after a turn: {request}", cancellation=request)
+
+    def say(self, message: Message) -> None:
+        """Adds a message to the conversation."""
+        self._execution.conversation.append(message)
+
+    def steered(self) -> tuple[Message, ...]:
+        """What came by `run.send()` since the last look; now part of the conversation."""
+        steering = self._execution.steering
+        arrived: list[Message] = []
+        while steering:
+            arrived.append(steering.popleft())
+        self._execution.conversation.extend(arrived)
+        return tuple(arrived)
+
+    # --- children -------------------------------------------------------------------------------------------
+
+    def start(self, child: Runnable, input: Any = None, **options: Any) -> Run[Any]:
+        """Starts `child` under this run and returns its handle; `options` as for `run()`.
+
+        It is stopped with this run, and at the latest when this body ends; dropping the handle stops nothing. Under a
+        cut run it is born cancelled.
+        """
+        return child.run(input, parent=self.run, **options).start().kept_by_parent()
+
+    # --- resources ------------------------------------------------------------------------------------------
+
+    def resource(
+        self,
+        kind: str,
+        label: str,
+        close: Close,
+        *,
+        sever: Callable[[], None] | None = None,
+    ) -> Resource:
+        """Registers something that a stop has to end; call `.end()` when it has ended by itself. Home loop only.
+
+        `close()`: called once, on the loop, by a stop or when the body leaves it open. It must not block. If it
+        returns an awaitable, the resource has ended when that is done. `sever`: see `Resource`.
+        """
+        execution = self._execution
+        return execution.hold(Resource(kind, label, self.run_id, close, execution.on_resource_end, sever))
+
+    @asynccontextmanager
+    async def use(self, thing: T, *, kind: str = "stream", label: str | None = None) -> AsyncIterator[T]:
+        """Somebody else's stream or client as a resource of this run: closed by a stop, and at the end of the block.
+
+        `thing` must have `aclose()` or `close()`, plain or async. Raises `UsageError` if it has neither.
+        """
+        close = _closer(thing, self._execution.spawn)
+        resource = self.resource(kind, label or type(thing).__name__, close)
+        try:
+            yield thing
+        finally:
+            await asyncio.shield(close())  # a second cancel must not cut the closing short
+            resource.end(Ended.CLOSED if resource.is_closing else Ended.FINISHED)
+
+    async def in_thread(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls a blocking function in a daemon thread that carries this run; returns or raises what it does.
+
+        At a stop it has 100 ms to end by itself (it may poll `ctx.token`), then it is abandoned and named.
+        """
+        execution = self._execution
+        label = getattr(fn, "__qualname__", repr(fn))
+        resource = Resource(
+            "thread", label, self.run_id, None, execution.on_resource_end, patience=THREAD_PATIENCE
+        )
+        execution.hold(resource)
+        future = call_in_thread(fn, *args, **kwargs)
+        future.add_done_callback(lambda _: resource.end(Ended.FINISHED))
+        # Shielded: a cancelled wait must not count the thread, which goes on, as ended.
+        return await asyncio.shield(future)
+
+    # --- asking somebody ------------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        kind: str = "text",
+        schema: Any = None,
+        options: tuple[str, ...] = (),
+        timeout: float | None = None,
+    ) -> Any:
+        """Waits for `run.answer(request_id, value)` and returns the value; the run is `waiting` meanwhile.
+
+        `timeout`: seconds; then `TimeoutError`. Cancellation-safe: the request is resolved as cancelled.
+        """
+        execution = self._execution
+        request_id = new_id()
+        future = execution.inputs[request_id] = asyncio.get_running_loop().create_future()
+        expires_at = None if timeout is None else time.time() + timeout
+        self.write(
+            events.InputRequested,
+            request_id=request_id,
+            kind=kind,
+            prompt=prompt,
+            schema=schema,
+            options=options,
+            expires_at=expires_at,
+        )
+        self._wait(True)
+        try:
+            answer = await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            self._received(request_id, "expired")
+            raise
+        else:
+            self._received(request_id, "answered", answer)
+            return answer
+        finally:
+            self._wait(False)
+
+    def _received(self, request_id: str, outcome: events.InputOutcome, answer: Any = None) -> None:
+        if self._execution.inputs.pop(request_id, None) is not None:
+            self.write(events.InputReceived, request_id=request_id, outcome=outcome, answer=answer)
+
+    def _wait(self, waiting: bool) -> None:
+        execution = self._execution
+        if execution.status in (RunStatus.RUNNING, RunStatus.WAITING):
+            execution.status = advance(execution.status, RunStatus.WAITING if waiting else RunStatus.RUNNING)
+
+    def __repr__(self) -> str:
+        return f"<RunContext of {self._execution!r}>"
+
+
+def _closer(thing: Any, spawn: Callable[[Any], asyncio.Task[Any]]) -> Callable[[], asyncio.Future[Any]]:
+    """One closing, however often it is asked for, shared by the stop and the end of the block."""
+    close = getattr(thing, "aclose", None) or getattr(thing, "close", None)
+    if not callable(close):
+        raise UsageError(f"{type(thing).__name__} has neither aclose() nor close(); use ctx.resource(…)")
+    closing: list[asyncio.Future[Any]] = []
+
+    def once() -> asyncio.Future[Any]:
+        if not closing:
+            pending = close()
+            closing.append(spawn(pending) if asyncio.iscoroutine(pending) else _done())
+        return closing[0]
+
+    return once
+
+
+def _done() -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future

@@ -1,0 +1,474 @@
+"""The state of one run: its cell, its place in the tree, its log, its end.
+
+1. `cell.setdefault("end", mine) is mine` claims the one end; whoever wins fixes the status. 2. Only the home loop's
+thread changes anything else, except to end a run whose loop is gone. 3. A run ends when its task, its children and its
+resources have; `settle` looks, and is called whenever one of them has. 4. The terminal event is the last, always.
+How a stop gets there is in `stopping.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from halter import events
+from halter.core import stopping, watchdog
+from halter.core.context import CURRENT, CurrentRun, Reply, RunContext, RunToken
+from halter.core.ids import new_id
+from halter.core.lifecycle import Ending, advance
+from halter.core.lockfree import Wakers
+from halter.core.log import Log
+from halter.core.ports import Definition
+from halter.core.resources import Resource
+from halter.errors import RunCancelled, RunLost
+from halter.messages import Message, Usage
+from halter.outcome import Cancellation, CancelMode, CancelReason, Ended, RunResult, RunStatus
+
+if TYPE_CHECKING:
+    from halter.core.cancellation import CancellationToken, Registration
+    from halter.core.home import Home
+
+_logger = logging.getLogger("halter")
+NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the caller of `run()` asked for. `timeout`, `grace`: seconds."""
+
+    input: Any = None
+    history: tuple[Message, ...] = ()
+    context: Any = None
+    id: str | None = None
+    cancellation: CancellationToken | None = None
+    timeout: float | None = None
+    grace: float = 5.0
+    tags: tuple[str, ...] = ()
+
+
+class Execution:
+    """One run, from `run()` to its result. Everything public about it is on `Run` and `RunContext`."""
+
+    def __init__(self, definition: Definition, options: RunOptions, parent: Execution | None) -> None:
+        self.definition = definition
+        self.options = options
+        self.id = options.id or new_id()
+        self.parent = parent
+        self.root: Execution = parent.root if parent else self
+        self.log = parent.log if parent else Log()
+        self.carried = contextvars.copy_context()
+        # Claims: each key is taken once, by whoever comes first, in any thread.
+        self.cell: dict[str, Ending] = {}
+        self.claims: dict[str, object] = {}
+        self.requests: list[Cancellation] = []
+        # Set on the home loop.
+        self.home: Home | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.status = RunStatus.QUEUED
+        self.body: Resource | None = None
+        self.children: dict[str, Execution] = {}
+        self.family = {self.id}
+        self.resources: dict[int, Resource] = {}
+        self.stop: stopping.Stop | None = None
+        self.deadline: float | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.governor: Registration | None = None
+        # What it produces.
+        self.pieces: list[str] = []
+        self.conversation: list[Message] = list(options.history)
+        self.replies: dict[str, Reply] = {}
+        self.step = 0
+        self.open_step: int | None = None
+        self.usage = Usage()
+        self.inputs: dict[str, asyncio.Future[Any]] = {}
+        self.token = RunToken(self)
+        self.steering: deque[Message] = deque()
+        self.body_error: BaseException | None = None
+        self.body_is_over = False
+        # How it ended.
+        self.first_seq = 1
+        self.last_seq = NEVER
+        self.result: RunResult[Any] | None = None
+        self.done = Wakers()
+        self.changed = Wakers()
+        self.on_done: dict[object, Callable[[], None]] = {}
+        self.current = CurrentRun(self)
+        self.stamp: dict[str, Any] = {
+            "run_id": self.id,
+            "parent_id": parent.id if parent else None,
+            "root_id": self.root.id,
+        }
+        self.agent_stamp: dict[str, Any] = {**self.stamp, "agent": definition.name, "task": None}
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    @property
+    def is_live(self) -> bool:
+        """Started, and not over."""
+        return self.home is not None and self.result is None
+
+    @property
+    def is_stopping(self) -> bool:
+        """A request to stop is in force, whether it has cut the run or not."""
+        if self.result is not None:
+            return False
+        ending = self.cell.get("end")
+        return ending.status is RunStatus.CANCELLED if ending else bool(self.requests)
+
+    @property
+    def is_cut(self) -> bool:
+        """Text and reasoning have ended by a stop, of this run or of one above it."""
+        ending = self.cell.get("end")
+        if ending is not None:
+            return ending.cancellation is not None and ending.cancellation.mode.cuts
+        return self.parent is not None and self.parent.is_cut
+
+    @property
+    def text(self) -> str:
+        """This run's own answer so far; in the end, what it returned if that is text and nothing was shown."""
+        return self.result.text if self.result is not None else "".join(self.pieces)
+
+    @property
+    def shown_status(self) -> RunStatus:
+        """The status as a reader in any thread should see it: a stop shows at once."""
+        return RunStatus.CANCELLING if self.is_stopping else self.status
+
+    def request(self) -> Cancellation | None:
+        """The stop in force: the first reason, with the strongest mode; of an ancestor, if it is not its own."""
+        first = self.claims.get("request")
+        if isinstance(first, Cancellation):
+            strongest = max((r.mode for r in self.requests), key=lambda mode: mode.strength, default=first.mode)
+            return first.with_mode(strongest)
+        return inherited(self.parent.request()) if self.parent else None
+
+    def subtree(self) -> Iterator[Execution]:
+        """The live runs under this one and it itself, innermost first."""
+        for child in list(self.children.values()):
+            yield from child.subtree()
+        yield self
+
+    # --- starting -------------------------------------------------------------------------------------------
+
+    def start(self, home: Home) -> None:
+        """Begins it on its home loop, once; from any thread."""
+        me = object()
+        if self.claims.setdefault("starter", me) is me:
+            home.submit(lambda: self._launch(home))
+
+    def _launch(self, home: Home) -> None:
+        # Published first and looked at afterwards: a stop either finds the home or is found here.
+        self.home = home
+        born_dead = self._born_cancelled()
+        if born_dead:
+            self.claim(born_dead)
+        if self.cell:
+            self.end_unstarted()
+            return
+        self._join()
+        self.status = advance(self.status, RunStatus.RUNNING)
+        self._write_started()
+        self._arm()
+        self.carried.run(CURRENT.set, self.current)
+        name = f"halter:{self.definition.name}:{self.id}"
+        self.body = self.hold(Resource("task", self.definition.name, self.id, None, self.on_resource_end))
+        self.task = asyncio.Task(self._main(), loop=home.loop, name=name, context=self.carried)
+        self.task.add_done_callback(self._on_task_done)
+
+    def _born_cancelled(self) -> Ending | None:
+        parent = self.parent
+        if parent is not None and parent.cell:
+            stopped = parent.cell["end"].status is RunStatus.CANCELLED
+            reason = CancelReason.PARENT_CANCELLED if stopped else CancelReason.PARENT_FINISHED
+            return Ending(RunStatus.CANCELLED, cancellation=Cancellation(reason=reason))
+        token = self.options.cancellation
+        if token is not None and (request := token.cancellation) is not None:
+            return Ending(RunStatus.CANCELLED, cancellation=request)
+        return None
+
+    def _join(self) -> None:
+        """Takes its place among the live."""
+        assert self.home is not None
+        self.home.register(self)
+        ancestor = self.parent
+        if ancestor is not None:
+            ancestor.children[self.id] = self
+        while ancestor is not None:
+            ancestor.family.add(self.id)
+            ancestor = ancestor.parent
+
+    def _write_started(self) -> None:
+        self.first_seq = self.log.head + 1
+        self.write(
+            events.Started,
+            name=self.definition.name,
+            kind=self.definition.kind,
+            input=self.options.input,
+            tags=self.options.tags,
+            model=self.definition.model_name,
+            timeout=self.options.timeout,
+        )
+
+    def _arm(self) -> None:
+        """The clocks start: the time-out, and the token that governs this run."""
+        assert self.home is not None
+        loop = self.home.loop
+        inherited = self.parent.deadline if self.parent else None
+        own = None if self.options.timeout is None else loop.time() + self.options.timeout
+        if own is not None and (inherited is None or own < inherited):
+            late = Cancellation(reason=CancelReason.TIMEOUT, message=f"after {self.options.timeout} s")
+            self.timer = loop.call_at(own, self.request_stop, late)
+        self.deadline = min((at for at in (own, inherited) if at is not None), default=None)
+        if self.options.cancellation is not None:
+            self.governor = self.options.cancellation.govern(self)
+
+    # --- the body -------------------------------------------------------------------------------------------
+
+    async def _main(self) -> None:
+        try:
+            output = await self.definition.execute(RunContext(self))
+            ending = Ending(RunStatus.COMPLETED, output=output)
+        except BaseException as error:  # also SystemExit: it must not travel through the loop
+            ending = self._ending_of(error)
+        self.body_is_over = True
+        if self.claim(ending) is not ending:
+            self._keep_error(ending.error)
+        elif ending.status is RunStatus.CANCELLED and self.request() is None:
+            self._note(ending.cancellation)
+        foreign = ending.cancellation is not None and ending.cancellation.reason is CancelReason.SHUTDOWN
+        if isinstance(ending.error, GeneratorExit):
+            stopping.lose(self)  # the loop is gone and nothing may be awaited
+        else:
+            stopping.wind_down(self)
+            if foreign:  # the loop is about to end: seal in this very task
+                await self._until_others_ended()
+
+    def _ending_of(self, error: BaseException) -> Ending:
+        task = asyncio.current_task() if not isinstance(error, GeneratorExit) else None
+        if isinstance(error, asyncio.CancelledError) and not self.cell and task and task.cancelling():
+            shutdown = Cancellation(reason=CancelReason.SHUTDOWN, message="its task was cancelled from outside")
+            return Ending(RunStatus.CANCELLED, cancellation=shutdown)
+        if isinstance(error, RunCancelled) and (request := self.request()):
+            return Ending(RunStatus.CANCELLED, cancellation=request)
+        return Ending(RunStatus.FAILED, error=error)
+
+    def _keep_error(self, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, asyncio.CancelledError | RunCancelled):
+            self.body_error = error
+
+    def _note(self, request: Cancellation | None) -> None:
+        if request is not None:
+            self.claims.setdefault("request", request)
+            self.requests.append(request)
+
+    async def _until_others_ended(self) -> None:
+        await self.changed.wait_until(lambda: self.result is not None or self.may_end(ignoring_task=True))
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _logger.error("a run's own machinery failed; please report this", exc_info=error)
+        cancelled = self.cell["end"].status is RunStatus.CANCELLED
+        if self.body is not None:
+            self.body.end(Ended.CANCELLED if cancelled else Ended.FINISHED)
+
+    # --- stopping -------------------------------------------------------------------------------------------
+
+    def claim(self, ending: Ending) -> Ending:
+        """Claims the end. Returns the claim that holds: this one, or one that came before."""
+        return self.cell.setdefault("end", ending)
+
+    def cancel(
+        self,
+        message: str | None = None,
+        *,
+        reason: CancelReason = CancelReason.USER_STOP,
+        mode: CancelMode = CancelMode.IMMEDIATE,
+        actor: str | None = None,
+    ) -> bool:
+        return self.request_stop(Cancellation(reason=reason, mode=mode, actor=actor, message=message))
+
+    def request_stop(self, request: Cancellation) -> bool:
+        """Asks it to stop; the one path. Lock-free, from anywhere. True: a stop is in force."""
+        if self.result is not None:
+            return False
+        self.claims.setdefault("instant", time.monotonic())
+        self.claims.setdefault("request", request)
+        if request.mode.cuts:
+            held = self.claim(Ending(RunStatus.CANCELLED, cancellation=request))
+        else:
+            held = self.cell.get("end")
+        if held is not None and held.status is not RunStatus.CANCELLED:
+            return False
+        self.requests.append(request)
+        self._pass_on()
+        return True
+
+    def end_at_boundary(self, request: Cancellation) -> None:
+        """Between two turns, on the home loop: makes a stop that waited for the turn final."""
+        self.claim(Ending(RunStatus.CANCELLED, cancellation=request))
+        self._note(request if not self.requests else None)
+
+    def _pass_on(self) -> None:
+        """Brings the request to the home loop; a run that was never started ends here."""
+        home = self.home
+        if home is not None:
+            watchdog.watch(self)
+            if not home.wake(lambda: stopping.on_request(self)):
+                stopping.lose(self)
+            return
+        me = object()
+        if self.claims.setdefault("starter", me) is me:
+            self.end_unstarted()
+
+    def end_unstarted(self) -> None:
+        """Its one and only event, in a log of its own unless the tree still writes."""
+        request = self.request() or self.cell["end"].cancellation if self.cell else self.request()
+        assert request is not None
+        self.claim(Ending(RunStatus.CANCELLED, cancellation=request))
+        self._note(request if not self.requests else None)
+        tree = self.log
+        if self.parent is not None and (self.home is None or self.root.result is not None):
+            self.log = Log()
+        self.status = advance(self.status, RunStatus.CANCELLING)
+        self.finish(confirmed=True)
+        if self.log is not tree:
+            tree.arrived.wake(threadsafe=True)  # whoever reads this run looked there
+
+    # --- ending ---------------------------------------------------------------------------------------------
+
+    def may_end(self, *, ignoring_task: bool = False) -> bool:
+        others = [resource for resource in self.resources.values() if resource is not self.body]
+        return bool(self.cell) and not self.children and not (others if ignoring_task else self.resources)
+
+    def settle(self) -> None:
+        """Ends the run if nothing of it is left. Home loop."""
+        if self.result is None and self.may_end():
+            self.finish(confirmed=True)
+        else:
+            self.changed.wake()
+
+    def hold(self, resource: Resource) -> Resource:
+        """Counts it among what a stop must end."""
+        self.resources[resource.age] = resource
+        return resource
+
+    def on_resource_end(self, resource: Resource) -> None:
+        self.resources.pop(resource.age, None)
+        self.settle()
+
+    def finish(self, *, confirmed: bool) -> None:
+        """Seals, writes the terminal event, and lets everybody know. Once, whoever comes first."""
+        me = object()
+        if self.claims.setdefault("finish", me) is not me:
+            return
+        self._seal()
+        result = self._result(confirmed)
+        status = result.status
+        if status is RunStatus.CANCELLED:
+            self.status = advance(self.status, RunStatus.CANCELLING)
+        self._write_terminal(result)
+        self.last_seq = self.log.head
+        self.log.ended = self.parent is None
+        self.status = advance(self.status, status)
+        self.result = result
+        self._leave()
+        self.log.arrived.wake(threadsafe=not confirmed)
+        self.log.resumed.wake(threadsafe=not confirmed)
+        self.done.wake(threadsafe=True)
+        self.changed.wake(threadsafe=True)
+        for callback in list(self.on_done.values()):
+            callback()
+        self.on_done.clear()
+        if self.parent is not None and self.home is not None and confirmed:
+            self.parent.settle()
+
+    def _seal(self) -> None:
+        """What was open is closed in the log and the history, as far as it came."""
+        for request_id, future in list(self.inputs.items()):
+            future.cancel()
+            self.write(events.InputReceived, request_id=request_id, outcome="cancelled")
+        self.inputs.clear()
+        for reply in list(self.replies.values()):
+            reply.seal()
+        if self.open_step is not None:
+            self.write(events.StepFinished, step=self.open_step, interrupted=True)
+            self.open_step = None
+
+    def _result(self, confirmed: bool) -> RunResult[Any]:
+        ending = self.cell["end"]
+        stopped = ending.status is RunStatus.CANCELLED
+        request = self.request() or ending.cancellation
+        return RunResult(
+            run_id=self.id,
+            status=ending.status,
+            output=ending.output,
+            text=self.text or (ending.output if isinstance(ending.output, str) else ""),
+            messages=tuple(self.conversation),
+            usage=self.usage,
+            error=ending.error or self.body_error,
+            cancellation=request if stopped else None,
+            receipt=stopping.receipt_of(self, request, confirmed) if stopped and request else None,
+        )
+
+    def _write_terminal(self, result: RunResult[Any]) -> None:
+        summary = {"text": result.text, "usage": result.usage}
+        if result.status is RunStatus.COMPLETED:
+            self.write(events.Completed, output=result.output, **summary)
+        elif result.status is RunStatus.FAILED:
+            error = result.error or RunLost("it ended without a reason")
+            self.write(events.Failed, error=events.failure_of(error), **summary)
+        else:
+            assert result.cancellation is not None
+            self.write(
+                events.Cancelled,
+                reason=result.cancellation.reason,
+                mode=result.cancellation.mode,
+                receipt=result.receipt,
+                **summary,
+            )
+
+    def _leave(self) -> None:
+        """Lets go of everything that it held on to, and of everything that held on to it."""
+        self.current.execution = None
+        if self.governor is not None:
+            self.governor.close()
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.stop is not None:
+            self.stop.disarm()
+        if self.home is not None:
+            self.home.unregister(self)
+        if self.parent is not None:
+            self.parent.children.pop(self.id, None)
+            self.parent.usage = self.parent.usage + self.usage
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def write(self, kind: type[events.Event], /, **fields: Any) -> events.Event:
+        """Appends one event of this run to the tree's log. Home loop."""
+        stamp = self.agent_stamp if issubclass(kind, events.AgentEvent) else self.stamp
+        event = kind(seq=self.log.head + 1, at=time.time(), **stamp, **fields)
+        self.log.append(event)
+        return event
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task that helps to end this run (the closing of a resource)."""
+        assert self.home is not None
+        return asyncio.Task(coroutine, loop=self.home.loop, name=f"halter:closing:{self.id}")
+
+    def __repr__(self) -> str:
+        return f"<Execution {self.definition.name} {self.id} {self.shown_status}>"
+
+
+def inherited(request: Cancellation | None) -> Cancellation | None:
+    """A parent's stop, as its children see it."""
+    if request is None:
+        return None
+    return Cancellation(
+        reason=CancelReason.PARENT_CANCELLED, mode=request.mode, actor=request.actor, message=request.message
+    )

@@ -1,0 +1,105 @@
+"""The shapes by which the rooms know each other: what a model is, what runs, who watches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from halter.events import Event
+from halter.messages import Message, ModelRequest
+
+if TYPE_CHECKING:
+    from halter.core.context import RunContext
+
+
+class Definition(Protocol):
+    """What an execution runs: immutable, shared by any number of runs at once."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def model_name(self) -> str | None: ...
+
+    async def execute(self, ctx: RunContext) -> Any:
+        """The body of one run; what it returns is the run's output."""
+        ...
+
+
+class Model(Protocol):
+    """A provider's streaming endpoint behind one method; immutable data."""
+
+    @property
+    def name(self) -> str:
+        """As in `openai:gpt-5.2`."""
+        ...
+
+    async def respond(self, request: ModelRequest, ctx: RunContext) -> Message:
+        """Streams one answer through `ctx.reply(…)` and returns it whole. Raises `ProviderError`."""
+        ...
+
+
+class Observer(Protocol):
+    """Sees every event of every run, on a thread of its own."""
+
+    def __call__(self, event: Event, /) -> object: ...
+
+
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to a provider. `label`: how it is named in receipts and errors; never holds a secret."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    method: str = "POST"
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} {self.url.split('?')[0].split('://')[-1]}"
+
+
+class Progress(Protocol):
+    """Told by a byte source how far an opening request has come, so that each phase has its own time-out."""
+
+    def connecting(self) -> None:
+        """A pool slot is held."""
+        ...
+
+    def sending(self) -> None:
+        """The connection stands; the request goes out."""
+        ...
+
+
+class ByteStream(Protocol):
+    """The answer to an `HttpRequest`: its head is here, its body comes as it comes."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in lower case."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """The body, in reads as large as they come. Raises `ConnectionFailed` if it breaks."""
+        ...
+
+
+class ByteSource(Protocol):
+    """The seam under all HTTP policy: aiohttp in production, memory in tests."""
+
+    def open(
+        self, request: HttpRequest, ctx: RunContext, progress: Progress
+    ) -> AbstractAsyncContextManager[ByteStream]:
+        """Sends the request; entering waits for the head. Leaving early aborts the connection.
+
+        Raises `ConnectionFailed`. Registers its socket with `ctx.resource`, so that a stop ends it.
+        """
+        ...

@@ -1,0 +1,345 @@
+"""Readers: cursors over the log of a tree, for tasks and for threads.
+
+1. A reader holds the handle, a number, and nothing else that could pile up. 2. Cancelling an *owning* reader cancels
+the run, waits once for its teardown, and lets the very same exception go on. 3. An owning reader skips what was
+buffered at the cut: a stop shows at once. 4. Two at once on one cursor is `BusyError`. 5. A loop over ready events
+yields now and then, so that a flood never starves a stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from halter.core.context import current_execution
+from halter.core.execution import Execution
+from halter.core.home import begin
+from halter.core.lockfree import TaskWaker, forbid_blocking
+from halter.core.log import Log
+from halter.errors import BusyError
+from halter.events import Event, TextDelta
+from halter.outcome import CancelReason, RunStatus
+
+if TYPE_CHECKING:
+    from halter.core.run import Run
+
+YIELD_EVERY = 128
+TEARDOWN_PATIENCE = 0.25
+
+
+class Cursor:
+    """A place in a run's log, and the ways to move it on: in a task (`next_event`), in a thread (`next_blocking`).
+
+    It does not know the handle: a handle keeps its one cursor, and a cycle would hide that the handle was dropped.
+    """
+
+    def __init__(self, execution: Execution, *, after: int | None, owning: bool) -> None:
+        self.seen = after or 0
+        self.is_active = False
+        self.inside = False
+        self._execution = execution
+        self._owning = owning
+        self._packed: deque[Event] = deque()
+        self._past_cut = not owning
+        self._waits = False
+        self._burst = 0
+
+    @property
+    def at(self) -> int:
+        return self.seen
+
+    # --- the cursor -----------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """The first use starts the run, and lets this reader slow it down."""
+        if self.is_active:
+            return
+        execution = self._execution
+        begin(execution)
+        current = current_execution()
+        self.inside = current is not None and current.root is execution.root
+        self.is_active = True
+        execution.log.add_reader(self)
+
+    def _take(self) -> Event | None:
+        """The next event that is there already; `None` if there is none yet, or no more."""
+        execution = self._execution
+        if execution.cell and not self._past_cut and not self._skip_to_cut():
+            return None
+        while True:
+            if self._packed:
+                event = self._packed.popleft()
+            elif (found := self._next_in(execution.log)) is not None:
+                event = found
+            else:
+                return None
+            self.seen = event.seq
+            if execution.parent is None or event.run_id in execution.family:
+                return event
+
+    def _next_in(self, log: Log) -> Event | None:
+        execution = self._execution
+        if self.seen >= execution.last_seq:
+            return None
+        after = self.seen if self.seen >= execution.first_seq else execution.first_seq - 1
+        window = log.window
+        index = after + 1 - window.base
+        if index < 0:
+            self._packed.extend(log.packed_after(after))
+            return self._packed.popleft()
+        events = window.events
+        return events[index] if index < len(events) else None
+
+    def _skip_to_cut(self) -> bool:
+        """Goes on behind what was buffered at the cut. False while the cut is not written yet."""
+        execution = self._execution
+        if execution.is_cut:
+            stop = execution.stop
+            cut = stop.cut_seq if stop is not None and stop.cut_seq is not None else None
+            if cut is None:
+                if execution.result is None:
+                    return False
+                cut = execution.last_seq
+            self._packed.clear()
+            self.seen = max(self.seen, cut - 1)
+        self._past_cut = True
+        return True
+
+    def _is_over(self) -> bool:
+        return self._execution.result is not None and self.seen >= self._execution.last_seq and not self._packed
+
+    def _may_have_more(self) -> bool:
+        execution = self._execution
+        if execution.result is not None:
+            return True
+        if execution.cell and not self._past_cut and execution.is_cut:
+            return execution.stop is not None and execution.stop.cut_seq is not None
+        return execution.log.head > self.seen
+
+    def _run_dry(self) -> None:
+        """Nothing left to read: whoever waited for this reader goes on."""
+        self._burst = 0
+        if self._execution.log.resumed:
+            self._execution.log.resumed.wake()
+
+    def close(self) -> None:
+        """Reads no more, and slows nothing down any more."""
+        self.is_active = False
+        self._execution.log.resumed.wake(threadsafe=True)
+
+    def _end(self) -> None:
+        self.close()
+        result = self._execution.result
+        if self._owning and result is not None and result.is_failed and not isinstance(result.error, Exception):
+            if result.error is not None:
+                raise result.error  # SystemExit, KeyboardInterrupt: not a clean end for whoever waits
+
+    # --- in a task ------------------------------------------------------------------------------------------
+
+    async def next_event(self) -> Event:
+        """The next event; raises `StopAsyncIteration` behind the last."""
+        if self._burst < YIELD_EVERY and self.is_active and not self._waits:
+            event = self._take()
+            if event is not None:
+                self._burst += 1
+                return event
+        return await self._wait_for_next()
+
+    async def _wait_for_next(self) -> Event:
+        self._enter()
+        try:
+            self._begin()
+            self._watch_owner()
+            if self._burst >= YIELD_EVERY:
+                self._burst = 0
+                await asyncio.sleep(0)
+            while (event := self._take()) is None and not self._is_over():
+                self._run_dry()
+                await self._execution.log.arrived.wait_until(self._may_have_more)
+        except asyncio.CancelledError:
+            if self._owning:
+                await cancelled_by_caller(self._execution)
+            raise
+        except GeneratorExit:
+            self._disown()
+            raise
+        finally:
+            self._waits = False
+        if event is None:
+            self._end()
+            raise StopAsyncIteration
+        return event
+
+    def _enter(self) -> None:
+        if self._waits:
+            raise BusyError("this cursor is being read already; run.events() gives another reader")
+        self._waits = True
+
+    def _watch_owner(self) -> None:
+        """If the task that reads ends cancelled, in its own loop body too, that is the owner's cancel."""
+        task = asyncio.current_task()
+        execution = self._execution
+        if not self._owning or task is None or execution.result is not None or task in execution.on_done:
+            return
+        watch = _OwnerWatch(task, execution)
+        task.add_done_callback(watch)
+        execution.on_done[task] = watch.remove
+
+    def _disown(self) -> None:
+        if self._owning:
+            self._execution.cancel(reason=CancelReason.CALLER_CANCELLED)
+
+    # --- in a thread ----------------------------------------------------------------------------------------
+
+    def next_blocking(self) -> Event:
+        """The next event; raises `StopIteration` behind the last."""
+        self._enter()
+        try:
+            self._begin()
+            while (event := self._take()) is None and not self._is_over():
+                self._run_dry()
+                self._execution.log.arrived.block_until(self._may_have_more)
+        except BaseException:
+            if self._owning:
+                caller_interrupted(self._execution)
+            raise
+        finally:
+            self._waits = False
+        if event is None:
+            self._end()
+            raise StopIteration
+        return event
+
+    def __repr__(self) -> str:
+        return f"<Cursor of run {self._execution.id}, at {self.seen} of {self._execution.log.head}>"
+
+
+class EventReader:
+    """Reads a run's events, from any point, in any task or thread; the last is the terminal one.
+
+    Iteration itself raises nothing of the run's. Closing it, or dropping it, stops nothing. It holds the handle.
+    """
+
+    __slots__ = ("_cursor", "_run")
+
+    def __init__(self, run: Run[Any], cursor: Cursor) -> None:
+        self._run = run
+        self._cursor = cursor
+
+    def __aiter__(self) -> EventReader:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, Event]:
+        return self._cursor.next_event()
+
+    async def aclose(self) -> None:
+        """Reads no more; stops nothing."""
+        self._cursor.close()
+
+    def __iter__(self) -> EventReader:
+        forbid_blocking("async for event in run")
+        return self
+
+    def __next__(self) -> Event:
+        return self._cursor.next_blocking()
+
+    def close(self) -> None:
+        """Reads no more; stops nothing."""
+        self._cursor.close()
+
+    def __repr__(self) -> str:
+        return f"<EventReader {self._cursor!r}>"
+
+
+class TextReader:
+    """Reads the run's own text alone. Raises `RunFailed` at its end if the run failed; a stop ends it quietly."""
+
+    def __init__(self, run: Run[Any], cursor: Cursor, execution: Execution, check: Callable[[], object]) -> None:
+        self._run = run
+        self._cursor = cursor
+        self._execution = execution
+        self._check = check
+
+    def _raise_if_failed(self) -> None:
+        result = self._execution.result
+        if result is not None and result.status is RunStatus.FAILED:
+            self._check()
+
+    def __aiter__(self) -> TextReader:
+        return self
+
+    async def __anext__(self) -> str:
+        run_id = self._execution.id
+        try:
+            while True:
+                event = await self._cursor.next_event()
+                if isinstance(event, TextDelta) and event.run_id == run_id:
+                    return event.text
+        except StopAsyncIteration:
+            self._raise_if_failed()
+            raise
+
+    async def aclose(self) -> None:
+        """Reads no more; stops nothing."""
+        self._cursor.close()
+
+    def __iter__(self) -> TextReader:
+        forbid_blocking("async for text in run.text_stream()")
+        return self
+
+    def __next__(self) -> str:
+        try:
+            while True:
+                event = self._cursor.next_blocking()
+                if isinstance(event, TextDelta) and event.run_id == self._execution.id:
+                    return event.text
+        except StopIteration:
+            self._raise_if_failed()
+            raise
+
+
+class _OwnerWatch:
+    """Looks at how the owner's task ends, without keeping the run alive after its own end."""
+
+    def __init__(self, task: asyncio.Task[Any], execution: Execution) -> None:
+        self._task = task
+        self._loop = task.get_loop()
+        self._execution = execution
+
+    def __call__(self, task: asyncio.Task[Any]) -> None:
+        self._execution.on_done.pop(task, None)
+        if task.cancelled():
+            self._execution.cancel(reason=CancelReason.CALLER_CANCELLED)
+
+    def remove(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._task.remove_done_callback, self)
+        except RuntimeError:
+            pass  # the reader's loop is closed
+
+
+async def cancelled_by_caller(execution: Execution) -> None:
+    """An owning use was cancelled from outside: cancels the run, and waits for its teardown, once and briefly.
+
+    A second cancel ends the wait: a scope that is cancelled may deliver thousands in a second.
+    """
+    execution.cancel(reason=CancelReason.CALLER_CANCELLED)
+    waker = TaskWaker()
+    execution.done.add(waker)
+    timer = asyncio.get_running_loop().call_later(TEARDOWN_PATIENCE, waker.wake, False)
+    try:
+        if execution.result is None:
+            await waker.future
+    except asyncio.CancelledError:
+        pass  # the first one goes on in our caller
+    finally:
+        timer.cancel()
+        execution.done.remove(waker)
+
+
+def caller_interrupted(execution: Execution) -> None:
+    """The same in a thread: `KeyboardInterrupt` in a blocking wait."""
+    execution.cancel(reason=CancelReason.CALLER_CANCELLED)
+    execution.done.block_until(lambda: execution.result is not None, TEARDOWN_PATIENCE)

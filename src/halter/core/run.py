@@ -1,0 +1,349 @@
+"""`Run`: the handle over an execution.
+
+1. `run()` starts nothing; whatever waits, starts it. 2. Nothing that works for a run holds its handle: a started handle
+that is dropped stops the run. 3. Uses that own the run stop it when they are cancelled from outside; uses that observe
+it never do. 4. `cancel` asks, from anywhere; `aclose` and `close` finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from halter.core.context import CURRENT, current_execution
+from halter.core.execution import Execution
+from halter.core.home import begin
+from halter.core.lockfree import forbid_blocking
+from halter.core.reader import Cursor, EventReader, TextReader, caller_interrupted, cancelled_by_caller
+from halter.errors import BusyError, NoCurrentRun, RunCancelled, RunFailed, RunTimedOut, UsageError
+from halter.messages import Message
+from halter.outcome import CancelMode, CancelReason, RunResult, RunStatus
+
+T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Run(Generic[T_co]):
+    """A handle over one execution of a runnable: watch it, stop it, wait for it.
+
+    Made by `run()` on anything that runs. All of it works from any task, thread and event loop.
+    """
+
+    __slots__ = ("__weakref__", "_cursor", "_execution", "_owns", "_stops_when_dropped")
+
+    def __init__(self, execution: Execution, *, owns: bool = True, stops_when_dropped: bool = True) -> None:
+        self._execution = execution
+        self._owns = owns
+        self._stops_when_dropped = stops_when_dropped
+        self._cursor: Cursor | None = None
+
+    @classmethod
+    def observing(cls, execution: Execution) -> Run[Any]:
+        """A handle that neither dropping nor cancelling a use of it stops."""
+        return cls(execution, owns=False, stops_when_dropped=False)
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self._execution.id
+
+    @property
+    def parent_id(self) -> str | None:
+        parent = self._execution.parent
+        return parent.id if parent else None
+
+    @property
+    def root_id(self) -> str:
+        return self._execution.root.id
+
+    @property
+    def status(self) -> RunStatus:
+        return self._execution.shown_status
+
+    @property
+    def text(self) -> str:
+        """This runnable's own answer so far; at the end the same as `result.text`."""
+        return self._execution.text
+
+    @property
+    def outcome(self) -> RunResult[T_co] | None:
+        """The result once the run is over, else `None`."""
+        return self._execution.result
+
+    @property
+    def is_cancelling(self) -> bool:
+        """True from the request to stop until it is over."""
+        return self._execution.is_stopping
+
+    @property
+    def is_done(self) -> bool:
+        return self._execution.result is not None
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._execution.result is not None and self._execution.result.is_cancelled
+
+    @property
+    def is_completed(self) -> bool:
+        return self._execution.result is not None and self._execution.result.is_completed
+
+    def why(self) -> str:
+        """One sentence on how it ended, or where it is."""
+        if self._execution.result is not None:
+            return self._execution.result.why()
+        request = self._execution.request()
+        return f"It is being stopped: {request}." if request else f"It is {self.status}."
+
+    # --- stopping -------------------------------------------------------------------------------------------
+
+    def cancel(
+        self,
+        message: str | None = None,
+        *,
+        reason: CancelReason = CancelReason.USER_STOP,
+        mode: CancelMode = CancelMode.IMMEDIATE,
+        actor: str | None = None,
+    ) -> bool:
+        """Asks it to stop. From any task, thread, signal handler or `__del__`; never blocks, never raises.
+
+        True: a stop is in force; in a cutting mode the outcome *will* be `cancelled`. False: it is over already, or
+        its end has been decided otherwise. A stronger `mode` escalates; the first reason stays.
+        """
+        return self._execution.cancel(message, reason=reason, mode=mode, actor=actor)
+
+    async def aclose(self) -> None:
+        """Cancels it and waits until everything of it has stopped, within the run's grace.
+
+        Idempotent. Raises `BusyError` inside the run itself, which cannot wait for its own end.
+        """
+        self._execution.cancel()
+        self._not_from_inside()
+        await self._ended()
+
+    def close(self, timeout: float | None = None) -> None:
+        """The blocking form of `aclose`. `timeout`: seconds; then `TimeoutError`, and the stop goes on."""
+        self._execution.cancel()
+        forbid_blocking("await run.aclose()")
+        self._not_from_inside()
+        if not self._execution.done.block_until(self._is_over, timeout):
+            raise TimeoutError(f"run {self.id} had not stopped after {timeout} s")
+
+    # --- starting, letting go -------------------------------------------------------------------------------
+
+    def start(self) -> Run[T_co]:
+        """Begins it, if it has not begun, and returns this handle. Stops nothing when cancelled."""
+        begin(self._execution)
+        return self
+
+    def detach(self) -> str:
+        """Starts it if need be, and lets it run on without this handle. Returns its id, for `runtime().find`."""
+        self.start()
+        self._stops_when_dropped = self._owns = False
+        self._execution.log.lift()
+        return self.id
+
+    def kept_by_parent(self) -> Run[T_co]:
+        """Leaves it to the parent's end to stop it: dropping this handle no longer does. Returns it."""
+        self._stops_when_dropped = False
+        return self
+
+    def __del__(self) -> None:
+        if getattr(self, "_stops_when_dropped", False) and self._execution.is_live:
+            self._execution.cancel(reason=CancelReason.HANDLE_DROPPED)
+
+    # --- waiting --------------------------------------------------------------------------------------------
+
+    async def wait(self) -> RunResult[T_co]:
+        """Waits for the end and returns the result; a coroutine, for `create_task`.
+
+        Raises `RunCancelled`, `RunTimedOut` or `RunFailed`, each with `.result`. Owning: cancelled from outside, it
+        cancels the run, waits for its teardown once (0.25 s at most), and the same exception goes on.
+        """
+        self.start()
+        self._not_from_inside()
+        try:
+            await self._ended()
+        except asyncio.CancelledError:
+            if self._owns:
+                await cancelled_by_caller(self._execution)
+            raise
+        return self._result_or_raise()
+
+    def __await__(self) -> Generator[Any, None, RunResult[T_co]]:
+        return self.wait().__await__()
+
+    async def finished(self) -> RunResult[T_co]:
+        """Waits for the end and returns the result, however it ended. Observing: stops nothing."""
+        self.start()
+        self._not_from_inside()
+        await self._ended()
+        return self._the_result()
+
+    def result(self, timeout: float | None = None) -> RunResult[T_co]:
+        """The blocking form of `wait`. `timeout`: seconds; then `TimeoutError`, and the run goes on."""
+        forbid_blocking("await run")
+        self.start()
+        self._not_from_inside()
+        lifted = self._lift()
+        try:
+            if not self._execution.done.block_until(self._is_over, timeout):
+                raise TimeoutError(f"run {self.id} was not over after {timeout} s; it goes on")
+        except TimeoutError:
+            raise
+        except BaseException:
+            if self._owns:
+                caller_interrupted(self._execution)
+            raise
+        finally:
+            lifted()
+        return self._result_or_raise()
+
+    async def _ended(self) -> None:
+        lifted = self._lift()
+        try:
+            await self._execution.done.wait_until(self._is_over)
+        finally:
+            lifted()
+
+    def _is_over(self) -> bool:
+        execution = self._execution
+        if execution.result is None and execution.home is not None and execution.home.loop.is_closed():
+            execution.cancel(reason=CancelReason.OWNER_LOST)  # ends it here: nobody else can
+        return execution.result is not None
+
+    def _lift(self) -> Callable[[], None]:
+        """Whoever waits outside the tree lifts back-pressure. Returns what puts it back."""
+        execution = self._execution
+        current = current_execution()
+        if current is not None and current.root is execution.root:
+            return lambda: None
+        execution.log.lift()
+        return execution.log.hold
+
+    def _not_from_inside(self) -> None:
+        current = current_execution()
+        while current is not None:
+            if current is self._execution:
+                raise BusyError("a run cannot wait for its own end; inside it, use ctx.token or simply return")
+            current = current.parent
+
+    def _the_result(self) -> RunResult[T_co]:
+        result = self._execution.result
+        assert result is not None
+        return result
+
+    def _result_or_raise(self) -> RunResult[T_co]:
+        result = self._the_result()
+        if result.is_completed:
+            return result
+        name = f"run {self.id} of {self._execution.definition.name!r}"
+        if result.is_cancelled:
+            timed_out = result.cancellation is not None and result.cancellation.reason is CancelReason.TIMEOUT
+            kind = RunTimedOut if timed_out else RunCancelled
+            raise kind(f"{name} was stopped: {result.cancellation}", result) from result.error
+        if result.error is not None and not isinstance(result.error, Exception):
+            raise result.error
+        raise RunFailed(f"{name} failed: {type(result.error).__name__}: {result.error}", result) from result.error
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def _the_cursor(self) -> Cursor:
+        """The handle's one cursor: a second loop goes on where the first stopped."""
+        if self._cursor is None:
+            self._cursor = Cursor(self._execution, after=None, owning=self._owns)
+        return self._cursor
+
+    def __aiter__(self) -> EventReader:
+        return EventReader(self, self._the_cursor())
+
+    def __iter__(self) -> EventReader:
+        forbid_blocking("async for event in run")
+        return EventReader(self, self._the_cursor())
+
+    def text_stream(self) -> TextReader:
+        """The text alone, for `async for` and `for`; on the handle's cursor.
+
+        Raises `RunFailed` at its end if the run failed; ends quietly if it was stopped.
+        """
+        return TextReader(self, self._the_cursor(), self._execution, self._result_or_raise)
+
+    def events(self, after: int | None = None) -> EventReader:
+        """Another reader of the log, for `async for` and `for`: any number, each gets all. Observing.
+
+        `after`: the `seq` of the last event that is known already; `None`: from the beginning.
+        """
+        return EventReader(self, Cursor(self._execution, after=after, owning=False))
+
+    # --- steering -------------------------------------------------------------------------------------------
+
+    def send(self, message: str | Message) -> bool:
+        """Steers it: delivered at the next turn. From any thread. False if it is over or being stopped."""
+        if self._execution.cell or self._execution.result is not None:
+            return False
+        self._execution.steering.append(Message.user(message) if isinstance(message, str) else message)
+        return True
+
+    def answer(self, request_id: str, value: Any) -> None:
+        """Answers an `input.requested`, from any thread. Raises `UsageError` if nothing with this id is open."""
+        future = self._execution.inputs.get(request_id)
+        home = self._execution.home
+        if future is None or home is None:
+            raise UsageError(f"run {self.id} has no open request {request_id!r}")
+        home.post(lambda: None if future.done() else future.set_result(value))
+
+    def bind(self, fn: Callable[P, R]) -> Callable[P, R]:
+        """`fn`, carried into any thread: there, this run is the current one."""
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, self._execution.current)
+
+        def bound(*args: P.args, **kwargs: P.kwargs) -> R:
+            return context.copy().run(fn, *args, **kwargs)
+
+        return bound
+
+    # --- scopes ---------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Run[T_co]:
+        return self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._owns or self._execution.result is not None:
+            return
+        if isinstance(error, asyncio.CancelledError):
+            await cancelled_by_caller(self._execution)
+            return
+        self._execution.cancel(reason=CancelReason.SCOPE_EXITED)
+        await self._ended()
+
+    def __enter__(self) -> Run[T_co]:
+        forbid_blocking("async with agent.run(…) as run")
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._owns or self._execution.result is not None:
+            return
+        if error is not None and not isinstance(error, Exception):
+            caller_interrupted(self._execution)
+            return
+        self._execution.cancel(reason=CancelReason.SCOPE_EXITED)
+        self._execution.done.block_until(self._is_over)
+
+    def __repr__(self) -> str:
+        return f"<Run {self._execution.definition.name!r} {self.id} {self.status}>"
+
+
+def current_run() -> Run[Any]:
+    """The run that this code belongs to, as a handle that does not own it. Raises `NoCurrentRun`."""
+    execution = current_execution()
+    if execution is None:
+        raise NoCurrentRun("no run is current here; in a thread of your own, carry it in with run.bind(fn)")
+    return Run.observing(execution)

@@ -1,0 +1,180 @@
+"""`Runnable`: everything that runs has `run()`; and `@runnable`, which makes any async function one.
+
+A definition is immutable: one object serves any number of runs at once, on any loop.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+from typing import Any
+
+from halter.core.cancellation import CancellationToken
+from halter.core.context import RunContext, current_execution
+from halter.core.execution import Execution, RunOptions
+from halter.core.home import LIVE
+from halter.core.run import Run
+from halter.core.settings import seconds, settings
+from halter.errors import BusyError, ConfigurationError
+from halter.messages import Message, as_messages
+
+
+class _Inherit:
+    def __repr__(self) -> str:
+        return "the current run"
+
+
+INHERIT = _Inherit()
+
+
+class Runnable:
+    """Something that runs: a name, a kind, and a body (`execute`). Subclasses add what they are made of."""
+
+    kind = "runnable"
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError(f"{type(self).__name__} must have a name")
+
+    @property
+    def model_name(self) -> str | None:
+        """The model that answers, if there is one."""
+        return None
+
+    async def execute(self, ctx: RunContext) -> Any:
+        """The body of one run; what it returns is the run's `output`."""
+        raise NotImplementedError(f"{type(self).__name__} must have a body")
+
+    def check_input(self, input: Any) -> Any:
+        """The input as the body expects it. Raises `ConfigurationError`; called by `run()`."""
+        return input
+
+    def run(
+        self,
+        input: Any = None,
+        *,
+        history: Iterable[Message] | None = None,
+        context: Any = None,
+        id: str | None = None,
+        cancellation: CancellationToken | None = None,
+        timeout: float | None = None,
+        grace: float | None = None,
+        tags: Iterable[str] = (),
+        parent: Run[Any] | _Inherit | None = INHERIT,
+    ) -> Run[Any]:
+        """A handle on one run of this, at once; it starts with its first use.
+
+        `history`: the conversation before `input`. `context`: any object for the body (`ctx.context`): never sent,
+        logged or stored. `id`: your own id, unique among live runs. `cancellation`: a token that governs it.
+        `timeout`: seconds from the start. `grace`: seconds that a stop waits before it abandons. `parent`: the run it
+        belongs to; by default the current one, `None` for none. Raises `ConfigurationError`; starts nothing.
+        """
+        defaults = settings()
+        options = RunOptions(
+            input=self.check_input(input),
+            history=as_messages(history) if history else (),
+            context=context,
+            id=_checked_id(id),
+            cancellation=_checked_token(cancellation),
+            timeout=seconds("timeout", defaults.timeout if timeout is None else timeout, or_none=True),
+            grace=seconds("grace", defaults.grace if grace is None else grace) or 0.0,
+            tags=_checked_tags(tags),
+        )
+        return Run(Execution(self, options, _parent(parent)))
+
+
+def _parent(given: Run[Any] | _Inherit | None) -> Execution | None:
+    if isinstance(given, _Inherit):
+        return current_execution()
+    if given is None:
+        return None
+    execution = given._execution
+    if execution.home is None:
+        raise ConfigurationError(f"run {given.id} has not started: it cannot be a parent yet")
+    return execution if execution.result is None else None
+
+
+def _checked_id(id: str | None) -> str | None:
+    if id is None:
+        return None
+    if not isinstance(id, str) or not id.strip() or len(id) > 256:
+        raise ConfigurationError(f"id must be text of 1 to 256 characters, not {id!r}")
+    if id in LIVE:
+        raise BusyError(f"a run with the id {id!r} is live")
+    return id
+
+
+def _checked_token(token: CancellationToken | None) -> CancellationToken | None:
+    if token is not None and not isinstance(token, CancellationToken):
+        raise ConfigurationError(f"cancellation must be a CancellationToken, not {type(token).__name__}")
+    return token
+
+
+def _checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    checked = (tags,) if isinstance(tags, str) else tuple(tags)
+    if not all(isinstance(tag, str) for tag in checked):
+        raise ConfigurationError(f"tags must be text, not {checked!r}")
+    return checked
+
+
+class FunctionRunnable(Runnable):
+    """An async function or async generator as a runnable: `fn(ctx)` or `fn(ctx, input)`.
+
+    What a function returns is the output. What a generator yields is shown: text as the run's own answer, anything
+    else as a `custom` event named `item`; its output is that text.
+    """
+
+    def __init__(self, fn: Callable[..., Any], *, name: str | None = None) -> None:
+        if not (inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn)):
+            raise ConfigurationError(f"@runnable takes an async function or async generator, not {fn!r}")
+        self._fn = fn
+        self._name = name or fn.__name__
+        self._takes_input = _takes_input(fn)
+        self.__doc__ = fn.__doc__
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def execute(self, ctx: RunContext) -> Any:
+        called = self._fn(ctx, ctx.input) if self._takes_input else self._fn(ctx)
+        output = await (_show_items(called, ctx) if inspect.isasyncgen(called) else called)
+        ctx.close_reply()
+        return output
+
+    def __repr__(self) -> str:
+        return f"<runnable {self._name}>"
+
+
+async def _show_items(items: AsyncIterator[Any], ctx: RunContext) -> str:
+    async with aclosing(items):  # pyright: ignore[reportArgumentType]  # it is an async generator
+        async for item in items:
+            if isinstance(item, str):
+                ctx.text(item)
+            else:
+                ctx.emit("item", item)
+            await ctx.drain()
+    return ctx.run.text
+
+
+def _takes_input(fn: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(fn).bind("ctx", "input")
+    except TypeError:
+        try:
+            inspect.signature(fn).bind("ctx")
+        except TypeError:
+            raise ConfigurationError(f"{fn.__name__} must take (ctx) or (ctx, input)") from None
+        return False
+    return True
+
+
+def runnable(fn: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
+    """Makes an async function or async generator a runnable: `@runnable` or `@runnable(name="…")`.
+
+    It is called as `fn(ctx)` or `fn(ctx, input)`; `ctx` is a `RunContext`. Raises `ConfigurationError`.
+    """
+    if fn is None:
+        return lambda given: FunctionRunnable(given, name=name)
+    return FunctionRunnable(fn, name=name)

@@ -1,0 +1,99 @@
+"""`runtime()`: finds runs, stops many at once, lets somebody watch them all, and shuts down.
+
+One per event loop; the index of live runs and the observers are the process's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from halter.core.execution import Execution
+from halter.core.home import LIVE, Home, home_here
+from halter.core.lockfree import snapshot
+from halter.core.observers import Observation
+from halter.core.ports import Observer
+from halter.core.run import Run
+from halter.outcome import CancelMode, CancelReason, RunStatus
+
+
+class Runtime:
+    """What carries the runs of one event loop."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def find(self, id: str) -> Run[Any] | None:
+        """A handle on the live run with this id, which does not own it; `None` if there is none in this process."""
+        execution = LIVE.get(id)
+        return Run.observing(execution) if execution else None
+
+    def runs(self, *, tag: str | None = None, status: RunStatus | None = None) -> list[Run[Any]]:
+        """The live runs of this process, children too, with this tag and status."""
+        return [Run.observing(execution) for execution in snapshot(LIVE) if _fits(execution, tag, status)]
+
+    async def cancel(
+        self,
+        id: str,
+        message: str | None = None,
+        *,
+        reason: CancelReason = CancelReason.USER_STOP,
+        mode: CancelMode = CancelMode.IMMEDIATE,
+        actor: str | None = None,
+        wait: bool = False,
+    ) -> bool:
+        """Stops the run with this id, as `Run.cancel`; False if no live run has it. `wait`: until it has ended."""
+        run = self.find(id)
+        if run is None:
+            return False
+        in_force = run.cancel(message, reason=reason, mode=mode, actor=actor)
+        if wait:
+            await run.finished()
+        return in_force
+
+    async def cancel_all(
+        self,
+        message: str | None = None,
+        *,
+        tag: str | None = None,
+        reason: CancelReason = CancelReason.USER_STOP,
+        mode: CancelMode = CancelMode.IMMEDIATE,
+        actor: str | None = None,
+        wait: bool = False,
+    ) -> list[str]:
+        """Stops the process's live runs (those with this tag); returns the ids of the roots it stopped."""
+        roots = [run for run in self.runs(tag=tag) if run.parent_id is None or tag is not None]
+        stopped = [run for run in roots if run.cancel(message, reason=reason, mode=mode, actor=actor)]
+        if wait:
+            await asyncio.gather(*(run.finished() for run in stopped))
+        return [run.id for run in stopped]
+
+    def observe(self, observer: Observer) -> Observation:
+        """Has `observer(event)` called for every event of every run of this process, on a thread of its own.
+
+        Slow, failing, blocking: no run notices. Close what is returned to end it.
+        """
+        return Observation(observer)
+
+    async def shutdown(self, *, grace: float | None = None) -> None:
+        """Stops this loop's runs with reason `shutdown`, waits for them, and closes what the loop kept (pools).
+
+        `grace`: seconds for the runs to end by themselves first; `None` or 0: stopped at once.
+        """
+        live = [Run.observing(execution) for execution in snapshot(self._home.live) if execution.parent is None]
+        if grace and live:
+            ended = [asyncio.ensure_future(run.finished()) for run in live]
+            await asyncio.wait(ended, timeout=grace)
+        await self._home.close()
+
+    def __repr__(self) -> str:
+        return f"<Runtime of {self._home!r}>"
+
+
+def _fits(execution: Execution, tag: str | None, status: RunStatus | None) -> bool:
+    return (tag is None or tag in execution.options.tags) and (status is None or execution.shown_status is status)
+
+
+def runtime() -> Runtime:
+    """The runtime of the loop that runs here; of the background loop in blocking code."""
+    return Runtime(home_here())

@@ -1,0 +1,107 @@
+"""Bytes ⇄ server-sent events (WHATWG HTML, section 9.2).
+
+1. Any cut of the same bytes gives the same frames. 2. The time is linear in the bytes, also for a frame that comes one
+byte at a time. 3. LF, CRLF and CR end a line; comments and unknown fields are skipped; the space after `data:` is
+optional; several data lines are joined with LF.
+"""
+
+from __future__ import annotations
+
+from halter.errors import MalformedStream
+
+LARGEST_FRAME = 64 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+
+
+class FrameSplitter:
+    """Feed it reads; it gives the data of each frame that is complete.
+
+    The fields `event`, `id` and `retry` are not kept: every provider's data names its own type. Raises
+    `MalformedStream` for a frame of more than `LARGEST_FRAME` bytes.
+    """
+
+    __slots__ = ("_at_start", "_held_cr", "_kept", "_kept_size", "_last")
+
+    def __init__(self) -> None:
+        self._kept: list[bytes] = []  # the beginning of a frame that is not complete
+        self._kept_size = 0
+        self._last = b""  # its last byte: the first half of a separator, perhaps
+        self._held_cr = False
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the frames that this read completes, in order."""
+        if self._held_cr or b"\r" in chunk:
+            chunk = self._with_plain_line_ends(chunk)
+        if b"\n\n" not in chunk and not (self._last == b"\n" and chunk[:1] == b"\n"):
+            self._keep(chunk)
+            return []
+        if self._kept:
+            self._kept.append(chunk)
+            chunk = b"".join(self._kept)
+            self._kept.clear()
+            self._kept_size = 0
+        if self._at_start:
+            chunk = self._without_bom(chunk)
+        frames = chunk.split(b"\n\n")
+        rest = frames.pop()
+        self._last = b""
+        if rest:
+            self._keep(rest)
+        return _data_of(frames)
+
+    def close(self) -> list[bytes]:
+        """The data of a last frame that the end of the stream completes."""
+        rest = b"".join(self._kept)
+        self._kept.clear()
+        if self._at_start:
+            rest = self._without_bom(rest)
+        return _data_of([rest]) if rest else []
+
+    def _keep(self, chunk: bytes) -> None:
+        if not chunk:
+            return
+        self._kept.append(chunk)
+        self._kept_size += len(chunk)
+        self._last = chunk[-1:]
+        if self._kept_size > LARGEST_FRAME:
+            raise MalformedStream(f"a frame of more than {LARGEST_FRAME} bytes")
+
+    def _with_plain_line_ends(self, chunk: bytes) -> bytes:
+        """CRLF and CR become LF; a CR at the end waits for what follows it."""
+        if self._held_cr:
+            chunk = b"\r" + chunk
+        self._held_cr = chunk.endswith(b"\r")
+        if self._held_cr:
+            chunk = chunk[:-1]
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _without_bom(self, chunk: bytes) -> bytes:
+        self._at_start = False
+        return chunk.removeprefix(_BOM)
+
+
+def _data_of(frames: list[bytes]) -> list[bytes]:
+    found: list[bytes] = []
+    for frame in frames:
+        if frame.startswith(b"data: ") and b"\n" not in frame:
+            found.append(frame[6:])
+        elif frame:
+            _add_data(frame, found)
+    return found
+
+
+def _add_data(frame: bytes, found: list[bytes]) -> None:
+    lines = [line[5:].removeprefix(b" ") for line in frame.split(b"\n") if line.startswith(b"data:")]
+    if b"data" in frame.split(b"\n"):
+        lines.append(b"")  # a field name alone is that field with no value
+    if lines:
+        found.append(b"\n".join(lines))
+
+
+def encode_frame(data: bytes, *, event: str | None = None, id: str | None = None) -> bytes:
+    """One frame with this data, which must hold no line end (JSON does not)."""
+    head = b"".join(
+        (f"id: {id}\n".encode() if id else b"", f"event: {event}\n".encode() if event else b"")
+    )
+    return head + b"data: " + data + b"\n\n"

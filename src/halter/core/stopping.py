@@ -1,0 +1,317 @@
+"""How a stop goes through a tree of runs, and how a run that ended by itself is wound down.
+
+1. In one tick: descendants' tasks are cancelled, innermost first, then the run's own; then every resource of the tree
+is closed, newest first. (Closing first would let a `TaskGroup` in the body turn the stop into connection errors.)
+2. `CancelledError` is delivered once; what is alive at half the grace gets a second, at its end a third, and is then
+abandoned and named. 3. Nothing here waits: `settle` ends the run when the last thing has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+import warnings
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from halter import events
+from halter.core.lifecycle import Ending, advance
+from halter.core.resources import Resource, receipt
+from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt, Ended, RunStatus
+
+if TYPE_CHECKING:
+    from halter.core.execution import Execution
+
+_logger = logging.getLogger("halter")
+TICKS_BEFORE_A_KILL_ABANDONS = 4  # a task that ends at its first CancelledError needs as many to be seen as ended
+
+
+class Stop:
+    """One run's stop, or winding down, while it is under way."""
+
+    __slots__ = ("cut_seq", "is_cut", "mode", "open", "timers")
+
+    def __init__(self) -> None:
+        self.mode: CancelMode | None = None  # as announced
+        self.is_cut = False
+        self.cut_seq: int | None = None  # readers that do not replay go on from here
+        self.open: list[Resource] = []
+        self.timers: list[asyncio.Handle] = []
+
+    def disarm(self) -> None:
+        for timer in self.timers:
+            timer.cancel()
+        self.timers.clear()
+
+
+def _stop_of(execution: Execution) -> Stop:
+    execution.stop = execution.stop or Stop()
+    return execution.stop
+
+
+# --- a request arrives --------------------------------------------------------------------------------------
+
+
+def on_request(execution: Execution) -> None:
+    """On the home loop, after each request: makes it happen."""
+    if execution.result is not None:
+        _end_leftovers(execution)
+        return
+    ending = execution.cell.get("end")
+    request = execution.request()
+    if request is None or (ending is not None and ending.status is not RunStatus.CANCELLED):
+        return  # it had ended otherwise before this request came
+    _announce(execution, request)
+    if request.mode.cuts or ending is not None:
+        _cut(execution, request)
+    else:
+        for child in list(execution.children.values()):
+            child.cancel(request.message, reason=CancelReason.PARENT_CANCELLED, mode=request.mode)
+
+
+def _announce(execution: Execution, request: Cancellation) -> None:
+    """Writes `run.cancelling`: at first, and each time the stop is made stronger."""
+    stop = _stop_of(execution)
+    if stop.mode is not None and stop.mode.strength >= request.mode.strength:
+        return
+    if stop.mode is None and request.reason is CancelReason.HANDLE_DROPPED:
+        warnings.warn(
+            f"run {execution.id} of {execution.definition.name!r} was stopped because its handle was dropped; "
+            f"keep the handle, use `async with`, or let it run on with run.detach()",
+            ResourceWarning,
+            stacklevel=1,
+        )
+    stop.mode = request.mode
+    execution.status = advance(execution.status, RunStatus.CANCELLING)
+    event = execution.write(
+        events.Cancelling,
+        reason=request.reason,
+        mode=request.mode,
+        actor=request.actor,
+        message=request.message,
+        after_seq=execution.log.head,
+    )
+    if request.mode.cuts and stop.cut_seq is None:
+        stop.cut_seq = event.seq
+    execution.log.resumed.wake()
+
+
+def _cut(execution: Execution, request: Cancellation) -> None:
+    is_kill = request.mode is CancelMode.KILL
+    family = [member for member in execution.subtree() if is_kill or not _stop_of(member).is_cut]
+    for member in reversed(family):  # the cause before its effects
+        _claim_for(member, execution, request)
+    for member in family:
+        _note_what_is_open(member)
+    for member in family:
+        member.token.notify()
+        deliver(member)
+    _close_all(family)
+    for member in family:
+        _arm_grace(member, request.mode, execution.options.grace)
+    for member in family:
+        member.settle()
+
+
+def _claim_for(member: Execution, execution: Execution, request: Cancellation) -> None:
+    """Claims a descendant's end for the stop of `execution`, unless it has one."""
+    if member is not execution:
+        caused = Cancellation(
+            reason=CancelReason.PARENT_CANCELLED,
+            mode=request.mode,
+            actor=request.actor,
+            message=request.message,
+            at=request.at,
+        )
+        member.claims.setdefault("instant", execution.claims["instant"])
+        member.claims.setdefault("request", caused)
+        member.requests.append(caused)
+        held = member.claim(Ending(RunStatus.CANCELLED, cancellation=caused))
+        if held.status is RunStatus.CANCELLED:
+            own = member.request()
+            assert own is not None
+            _announce(member, own)
+    _stop_of(member).is_cut = True
+
+
+def _note_what_is_open(member: Execution) -> None:
+    """Remembers, for the receipt, what the stop found open; its children's come first in `family`."""
+    stop = _stop_of(member)
+    if stop.open:
+        return
+    below = [resource for child in member.children.values() for resource in _stop_of(child).open]
+    stop.open = sorted((*member.resources.values(), *below), key=lambda resource: resource.age)
+
+
+# --- ending what is open ------------------------------------------------------------------------------------
+
+
+def deliver(member: Execution) -> None:
+    """Cancels the body's task, unless the body is over or this is that very task."""
+    task = member.task
+    if task is None or task.done() or member.body_is_over:
+        return
+    if task is not asyncio.current_task():
+        task.cancel()
+
+
+def _close_all(family: list[Execution]) -> None:
+    resources = [(resource, member) for member in family for resource in member.resources.values()]
+    for resource, member in sorted(resources, key=lambda pair: pair[0].age, reverse=True):
+        close(resource, member)
+
+
+def close(resource: Resource, member: Execution) -> None:
+    """Calls its `close`, once; a resource whose close fails counts as abandoned, and is logged."""
+    if resource.is_closing or resource.close is None:
+        return
+    resource.is_closing = True
+    try:
+        pending = resource.close()
+    except Exception:
+        _logger.exception("closing %r failed", resource)
+        resource.end(Ended.ABANDONED)
+        return
+    if pending is None:
+        resource.end(Ended.CLOSED)
+    else:
+        _end_when_done(resource, member, pending)
+
+
+def _end_when_done(resource: Resource, member: Execution, pending: Awaitable[Any]) -> None:
+    future = pending if asyncio.isfuture(pending) else member.spawn(_awaited(pending))
+
+    def done(future: asyncio.Future[Any]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            _logger.error("closing %r failed: %r", resource, None if future.cancelled() else future.exception())
+            resource.end(Ended.ABANDONED)
+        else:
+            resource.end(Ended.CLOSED)
+
+    future.add_done_callback(done)
+
+
+async def _awaited(pending: Awaitable[Any]) -> Any:
+    return await pending
+
+
+# --- grace --------------------------------------------------------------------------------------------------
+
+
+def _arm_grace(member: Execution, mode: CancelMode, grace: float) -> None:
+    assert member.home is not None
+    stop = _stop_of(member)
+    stop.disarm()
+    loop = member.home.loop
+    if mode is CancelMode.KILL:
+        stop.timers.append(loop.call_soon(_count_down, member, TICKS_BEFORE_A_KILL_ABANDONS))
+        return
+    stop.timers.append(loop.call_later(grace / 2, deliver, member))
+    stop.timers.append(loop.call_later(grace, abandon, member))
+    for resource in list(member.resources.values()):
+        if resource.patience is not None and resource.patience < grace:
+            stop.timers.append(loop.call_later(resource.patience, _abandon_resource, resource, member))
+
+
+def _count_down(member: Execution, ticks: int) -> None:
+    if ticks == 0:
+        abandon(member)
+    else:
+        assert member.home is not None
+        _stop_of(member).timers.append(member.home.loop.call_soon(_count_down, member, ticks - 1))
+
+
+def abandon(member: Execution) -> None:
+    """The grace is over: whatever is left is cancelled once more, named, and let go of. Children first."""
+    for child in list(member.children.values()):
+        abandon(child)
+    deliver(member)
+    for resource in list(member.resources.values()):
+        _abandon_resource(resource, member)
+
+
+def _abandon_resource(resource: Resource, member: Execution) -> None:
+    if resource.ended is None:
+        if member.task is not None and resource is member.body:
+            resource.label = f"{resource.label} ({where(member.task)})"
+        _logger.warning("abandoned after the grace: %s %s of run %s", resource.kind, resource.label, member.id)
+        resource.end(Ended.ABANDONED)
+
+
+def where(task: asyncio.Task[Any]) -> str:
+    """Where a task waits: the function, file and line of its innermost frame."""
+    awaiting: Any = task.get_coro()
+    frame = None
+    while awaiting is not None:
+        frame = getattr(awaiting, "cr_frame", None) or getattr(awaiting, "gi_frame", None) or frame
+        awaiting = getattr(awaiting, "cr_await", None) or getattr(awaiting, "gi_yieldfrom", None)
+    if frame is None:
+        return "at an unknown place"
+    return f"in {frame.f_code.co_name}, {inspect.getfile(frame)}:{frame.f_lineno}"
+
+
+# --- a body that ended by itself ----------------------------------------------------------------------------
+
+
+def wind_down(execution: Execution) -> None:
+    """After the body: what it left running is stopped, what it left open is closed. Home loop."""
+    ending = execution.cell["end"]
+    if ending.status is RunStatus.CANCELLED:
+        execution.claims.setdefault("instant", time.monotonic())
+        on_request(execution)
+        return
+    for child in list(execution.children.values()):
+        child.cancel(reason=CancelReason.PARENT_FINISHED)
+    leftovers = [resource for resource in execution.resources.values() if resource is not execution.body]
+    for resource in sorted(leftovers, key=lambda resource: resource.age, reverse=True):
+        close(resource, execution)
+    if execution.children or leftovers:
+        _arm_grace(execution, CancelMode.IMMEDIATE, execution.options.grace)
+
+
+# --- a home loop that is gone, or does not answer -----------------------------------------------------------
+
+
+def lose(execution: Execution, error: BaseException | None = None, *, sever: bool = True) -> None:
+    """Ends a tree whose loop cannot do it, from any thread, as not confirmed; innermost first.
+
+    `error`: it ends as failed with this, unless a stop was claimed. `sever=False` leaves sockets alone: in a forked
+    child they are the parent's.
+    """
+    for member in list(execution.subtree()):
+        request = member.request() or Cancellation(reason=CancelReason.SHUTDOWN, message="its event loop is gone")
+        if error is not None:
+            member.claim(Ending(RunStatus.FAILED, error=error))
+        else:
+            member.claim(Ending(RunStatus.CANCELLED, cancellation=request))
+        member.claims.setdefault("instant", time.monotonic())
+        stop = _stop_of(member)
+        stop.open = stop.open or list(member.resources.values())
+        for resource in list(member.resources.values()) if sever else ():
+            if resource.sever is not None:
+                resource.sever()
+        member.finish(confirmed=False)
+
+
+def _end_leftovers(execution: Execution) -> None:
+    """A loop that did not answer does again: the run is over, and what is left of it is ended now."""
+    for member in execution.subtree():
+        deliver(member)
+        for resource in list(member.resources.values()):
+            close(resource, member)
+
+
+# --- the receipt --------------------------------------------------------------------------------------------
+
+
+def receipt_of(execution: Execution, request: Cancellation, confirmed: bool) -> CancelReceipt:
+    since = execution.claims.get("instant")
+    stop = execution.stop
+    return receipt(
+        request.at,
+        since if isinstance(since, float) else time.monotonic(),
+        stop.open if stop else [],
+        confirmed,
+    )

@@ -1,0 +1,166 @@
+"""Every exception of Halter, in one tree, split by whose fault it is.
+
+Your mistake (`UsageError`), the provider refused (`ProviderRefused`), the provider broke (`ProviderBroke`), or the
+run ended (`RunEnded`). Facts are attributes (`run_id`, `retry_after`); messages say what happened and what to do.
+`asyncio.CancelledError` is never translated into one of these unless Halter itself caused it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from halter.outcome import Cancellation, RunResult
+
+
+class HalterError(Exception):
+    """The root of everything that Halter raises on its own account."""
+
+
+# --- your mistake -------------------------------------------------------------------------------------------
+
+
+class UsageError(HalterError):
+    """Halter was called in a way that cannot work; nothing was started."""
+
+
+class ConfigurationError(UsageError, ValueError):
+    """A definition or an argument is wrong: an unknown model name, a missing key, a negative time-out."""
+
+
+class BusyError(UsageError):
+    """Two readers on one cursor at once, or a run that is asked to wait for itself."""
+
+
+class BlockingCallError(UsageError):
+    """A blocking form was used where an event loop runs; the message names the form to `await`."""
+
+
+class NoCurrentRun(UsageError, LookupError):
+    """Code that needs a run was called where none is: an unbound thread, or work that outlived its run."""
+
+
+# --- the provider -------------------------------------------------------------------------------------------
+
+
+class ProviderError(HalterError):
+    """A model call failed at the provider's end.
+
+    `status`: the HTTP status, or `None` if there was none. `code`: the provider's own code or type, if it gave
+    one. `retry_after`: seconds, when the provider asked for a pause. `retryable`: whether the same request may
+    succeed later. `request_id`: the provider's id of the request, for its support.
+    """
+
+    retryable = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
+        self.request_id = request_id
+
+
+class ProviderRefused(ProviderError):
+    """The provider answered, and said no."""
+
+
+class AuthenticationFailed(ProviderRefused):
+    """401 or 403: the key is missing, wrong, or not allowed to do this."""
+
+
+class ModelNotFound(ProviderRefused):
+    """404: no such model, deployment or route."""
+
+
+class RequestRejected(ProviderRefused):
+    """Any other 4xx: the request itself is at fault; repeating it cannot help."""
+
+
+class RateLimited(ProviderRefused):
+    """429: too much at once. `retry_after` says when, if the provider did."""
+
+    retryable = True
+
+
+class ProviderBroke(ProviderError):
+    """The provider, or the way to it, failed."""
+
+    retryable = True
+
+
+class ServerFailed(ProviderBroke):
+    """408, 409 or 5xx, or an error frame of that kind inside a stream."""
+
+
+class ConnectionFailed(ProviderBroke):
+    """No connection, or one that broke: name look-up, refused, reset, TLS."""
+
+
+class StreamTimeout(ProviderBroke, TimeoutError):
+    """The provider was too slow. `phase`: `pool`, `connect`, `first_token`, `idle` or `total`."""
+
+    def __init__(self, message: str, *, phase: str) -> None:
+        super().__init__(message)
+        self.phase = phase
+
+
+class IncompleteStream(ProviderBroke):
+    """The answer ended without its terminal frame: cut off, never a success."""
+
+
+class MalformedStream(ProviderBroke):
+    """Bytes that are not the wire format; `str()` shows their beginning."""
+
+    retryable = False
+
+
+# --- the run ended ------------------------------------------------------------------------------------------
+
+
+class RunEnded(HalterError):
+    """A run that was waited for did not complete. `result` holds everything that it produced.
+
+    `result` is `None` only when raised *inside* a run that is being stopped (`token.raise_if_cancelled()`).
+    """
+
+    def __init__(self, message: str, result: RunResult[Any] | None = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+    @property
+    def run_id(self) -> str | None:
+        return self.result.run_id if self.result else None
+
+
+class RunCancelled(RunEnded):
+    """The run was stopped. `cancellation` says by whom and why."""
+
+    def __init__(
+        self,
+        message: str,
+        result: RunResult[Any] | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> None:
+        super().__init__(message, result)
+        self.cancellation = cancellation or (result.cancellation if result else None)
+
+
+class RunTimedOut(RunCancelled, TimeoutError):
+    """The run was stopped by its own `timeout`."""
+
+
+class RunFailed(RunEnded):
+    """The run's body raised; the cause is `__cause__` and `result.error`."""
+
+
+class RunLost(HalterError):
+    """The run cannot go on in this process: it was forked away, or its event loop was closed."""

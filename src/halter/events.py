@@ -1,0 +1,261 @@
+"""Everything that can happen in a run, as one tagged union of frozen structs (JSON field `type`).
+
+`seq` counts the events of a whole tree of runs without a hole; `at` is seconds since the epoch. Merged deltas
+cover `first_seq … seq`. The names in `halter.events` are the types' without the prefix `run.`, so that no event
+shares a name with an exception.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from halter.messages import Message, Usage
+from halter.outcome import CancelMode, CancelReason, CancelReceipt
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """What all events carry. `parent_id` is `None` in the root's own events."""
+
+    seq: int
+    run_id: str
+    parent_id: str | None
+    root_id: str
+    at: float
+
+    is_terminal: ClassVar[bool] = False
+
+    @property
+    def type(self) -> str:
+        """The name as in JSON: `text.delta`, `run.started`, …"""
+        return str(self.__struct_config__.tag)
+
+
+class AgentEvent(Event, frozen=True, kw_only=True):
+    """What all but `run.*` carry: who in a crew or team it is, and on which task."""
+
+    agent: str | None
+    task: str | None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """An error as data. `type`: the exception's class name."""
+
+    type: str
+    message: str
+    retryable: bool = False
+
+
+# --- the run ------------------------------------------------------------------------------------------------
+
+
+class Queued(Event, frozen=True, kw_only=True, tag="run.queued"):
+    session_id: str | None
+
+
+class Started(Event, frozen=True, kw_only=True, tag="run.started"):
+    """`timeout`: seconds. `schema`: the version of these events."""
+
+    name: str
+    kind: str
+    input: Any
+    session_id: str | None = None
+    tags: tuple[str, ...] = ()
+    model: str | None = None
+    timeout: float | None = None
+    schema: int = 1
+
+
+class Cancelling(Event, frozen=True, kw_only=True, tag="run.cancelling"):
+    """A stop was requested, or made stronger. `after_seq`: the last event before it."""
+
+    reason: CancelReason
+    mode: CancelMode
+    actor: str | None
+    message: str | None
+    after_seq: int
+
+
+class Completed(Event, frozen=True, kw_only=True, tag="run.completed"):
+    output: Any
+    text: str
+    usage: Usage
+    is_terminal: ClassVar[bool] = True
+
+
+class Failed(Event, frozen=True, kw_only=True, tag="run.failed"):
+    error: Failure
+    text: str
+    usage: Usage
+    is_terminal: ClassVar[bool] = True
+
+
+class Cancelled(Event, frozen=True, kw_only=True, tag="run.cancelled"):
+    reason: CancelReason
+    mode: CancelMode
+    text: str
+    usage: Usage
+    receipt: CancelReceipt
+    is_terminal: ClassVar[bool] = True
+
+
+# --- turns and models ---------------------------------------------------------------------------------------
+
+
+class StepStarted(AgentEvent, frozen=True, kw_only=True, tag="step.started"):
+    step: int
+
+
+class StepFinished(AgentEvent, frozen=True, kw_only=True, tag="step.finished"):
+    step: int
+    interrupted: bool
+
+
+class ModelRequested(AgentEvent, frozen=True, kw_only=True, tag="model.requested"):
+    model: str
+    attempt: int
+    request_id: str
+    message_id: str
+
+
+class ModelRetry(AgentEvent, frozen=True, kw_only=True, tag="model.retry"):
+    """`delay`: seconds until the next attempt."""
+
+    attempt: int
+    delay: float
+    cause: Failure
+
+
+class TextDelta(AgentEvent, frozen=True, kw_only=True, tag="text.delta", gc=False):
+    text: str
+    message_id: str
+    first_seq: int
+
+
+class ReasoningDelta(AgentEvent, frozen=True, kw_only=True, tag="reasoning.delta", gc=False):
+    text: str
+    message_id: str
+    first_seq: int
+
+
+class MessageFinished(AgentEvent, frozen=True, kw_only=True, tag="message.finished"):
+    message: Message
+    message_id: str
+
+
+class UsageUpdated(AgentEvent, frozen=True, kw_only=True, tag="usage"):
+    """Cumulative for the run, its children included once."""
+
+    usage: Usage
+
+
+# --- tools, inputs, the rest --------------------------------------------------------------------------------
+
+ToolOutcome: TypeAlias = Literal["ok", "error", "cancelled", "abandoned", "denied"]
+InputOutcome: TypeAlias = Literal["answered", "expired", "cancelled"]
+
+
+class ToolCalled(AgentEvent, frozen=True, kw_only=True, tag="tool.called"):
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ToolArgumentsDelta(AgentEvent, frozen=True, kw_only=True, tag="tool.arguments.delta", gc=False):
+    call_id: str
+    fragment: str
+    first_seq: int
+
+
+class ToolStarted(AgentEvent, frozen=True, kw_only=True, tag="tool.started"):
+    call_id: str
+
+
+class ToolProgress(AgentEvent, frozen=True, kw_only=True, tag="tool.progress"):
+    call_id: str
+    text: str
+    data: Any = None
+    first_seq: int
+
+
+class ToolFinished(AgentEvent, frozen=True, kw_only=True, tag="tool.finished"):
+    """`elapsed`: seconds."""
+
+    call_id: str
+    name: str
+    outcome: ToolOutcome
+    result: Any
+    elapsed: float
+
+
+class InputRequested(AgentEvent, frozen=True, kw_only=True, tag="input.requested"):
+    """Somebody must answer with `run.answer(request_id, …)`. `expires_at`: seconds since the epoch."""
+
+    request_id: str
+    kind: str
+    prompt: str
+    schema: Any = None
+    options: tuple[str, ...] = ()
+    call_id: str | None = None
+    expires_at: float | None = None
+
+
+class InputReceived(AgentEvent, frozen=True, kw_only=True, tag="input.received"):
+    request_id: str
+    outcome: InputOutcome
+    answer: Any = None
+
+
+class Custom(AgentEvent, frozen=True, kw_only=True, tag="custom"):
+    name: str
+    data: Any = None
+
+
+AnyEvent: TypeAlias = (
+    Queued
+    | Started
+    | Cancelling
+    | Completed
+    | Failed
+    | Cancelled
+    | StepStarted
+    | StepFinished
+    | ModelRequested
+    | ModelRetry
+    | TextDelta
+    | ReasoningDelta
+    | MessageFinished
+    | UsageUpdated
+    | ToolCalled
+    | ToolArgumentsDelta
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | InputRequested
+    | InputReceived
+    | Custom
+)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The exception as data; never its traceback."""
+    return Failure(
+        type=type(error).__name__,
+        message=str(error) or type(error).__name__,
+        retryable=bool(getattr(error, "retryable", False)),
+    )
+
+
+def encode(event: Event) -> bytes:
+    """The event as JSON; values that JSON has no form for (outputs, custom data) become their `repr`."""
+    return _ENCODER.encode(event)
+
+
+def decode(data: bytes | str) -> AnyEvent:
+    """The event behind `encode`'s JSON. Raises `msgspec.ValidationError` for anything else."""
+    return _DECODER.decode(data)
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=repr)
+_DECODER: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
