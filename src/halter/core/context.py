@@ -96,13 +96,28 @@ class RunToken(CancellationToken):
 class Reply:
     """One assistant message while it is streamed: assembled, and shown as it comes. Home loop only."""
 
-    __slots__ = ("_cell", "_execution", "_log", "_model", "_stamp", "_text", "assembly", "message_id", "shown")
+    __slots__ = (
+        "_agent",
+        "_cell",
+        "_execution",
+        "_log",
+        "_parent_id",
+        "_root_id",
+        "_run_id",
+        "_text",
+        "assembly",
+        "message_id",
+        "shown",
+    )
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._cell = execution.cell
         self._log: Log = execution.log
-        self._stamp = execution.agent_stamp
+        self._run_id: str = execution.id
+        self._parent_id: str | None = execution.stamp["parent_id"]
+        self._root_id: str = execution.root.id
+        self._agent: str = execution.definition.name
         self.message_id = new_id()
         self.assembly = Assembly()
         self.shown = False
@@ -122,7 +137,16 @@ class Reply:
         seq = log.head + 1
         log.append(
             events.TextDelta(
-                seq=seq, at=time.time(), text=text, message_id=self.message_id, first_seq=seq, **self._stamp
+                seq=seq,
+                run_id=self._run_id,
+                parent_id=self._parent_id,
+                root_id=self._root_id,
+                at=time.time(),
+                agent=self._agent,
+                task=None,
+                text=text,
+                message_id=self.message_id,
+                first_seq=seq,
             )
         )
 

@@ -8,31 +8,21 @@ number gives exactly what came after it. 3. Neighbouring deltas of one message c
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, groupby
+from typing import Any, TypeAlias
 
 import msgspec
 
 from halter.events import Event, ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolProgress
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolArgumentsDelta | ToolProgress
-DELTAS = (TextDelta, ReasoningDelta, ToolArgumentsDelta, ToolProgress)
+PLAIN_DELTAS = frozenset((TextDelta, ReasoningDelta, ToolArgumentsDelta))
 
 
 def is_delta(event: Event) -> bool:
-    """True if it may be merged with its neighbours."""
-    return isinstance(event, DELTAS) and getattr(event, "data", None) is None
-
-
-def _text(delta: Delta) -> str:
-    return delta.fragment if isinstance(delta, ToolArgumentsDelta) else delta.text
-
-
-def _stream(delta: Delta) -> tuple[type, str, str]:
-    """What a delta belongs to: deltas of one stream may be merged."""
-    of = delta.message_id if isinstance(delta, TextDelta | ReasoningDelta) else delta.call_id
-    return type(delta), delta.run_id, of
+    """True if it may be merged with its neighbours: what carries data beside its text may not."""
+    return type(event) in PLAIN_DELTAS or (isinstance(event, ToolProgress) and event.data is None)
 
 
 class Stretch:
@@ -43,23 +33,28 @@ class Stretch:
     def __init__(self, deltas: Sequence[Delta]) -> None:
         self._first_seq = deltas[0].first_seq
         self.last_seq = deltas[-1].seq
-        self._samples: list[Delta] = []
+        self._samples: list[Delta] = []  # one delta of each stream; `_which` says whose each one is
         self._which = array("H")
-        self._ends = array("I")
-        self._text = "".join(self._columns(deltas))
+        texts = self._sorted_into_streams(deltas)
+        self._ends = array("I", accumulate(map(len, texts)))
+        self._text = "".join(texts)
 
-    def _columns(self, deltas: Sequence[Delta]) -> Iterator[str]:
-        places: dict[tuple[type, str, str], int] = {}
-        end = 0
+    def _sorted_into_streams(self, deltas: Sequence[Delta]) -> list[str]:
+        """Notes for each delta which stream it belongs to; returns the texts. Every token passes here: one loop."""
+        places: dict[tuple[type, str], int] = {}
+        texts: list[str] = []
+        place, last_kind, last_of = 0, None, None
         for delta in deltas:
-            place = places.setdefault(_stream(delta), len(places))
-            if place == len(self._samples):
-                self._samples.append(delta)
-            text = _text(delta)
-            end += len(text)
+            kind = type(delta)
+            of: str = delta.message_id if kind is TextDelta or kind is ReasoningDelta else delta.call_id  # pyright: ignore
+            if of is not last_of or kind is not last_kind:
+                place = places.setdefault((kind, of), len(places))
+                if place == len(self._samples):
+                    self._samples.append(delta)
+                last_kind, last_of = kind, of
             self._which.append(place)
-            self._ends.append(end)
-            yield text
+            texts.append(delta.fragment if kind is ToolArgumentsDelta else delta.text)  # pyright: ignore
+        return texts
 
     def read(self, after: int) -> list[Event]:
         """What came after the number `after`, merged where neighbours belong to one message."""
@@ -87,13 +82,18 @@ def last_seq(entry: Entry) -> int:
 def pack(events: Iterable[Event]) -> list[Entry]:
     """The events with each run of deltas packed; everything else as it is, in the same order."""
     packed: list[Entry] = []
-    for mergeable, group in groupby(events, is_delta):
-        members = list(group)
-        if mergeable and len(members) > 1:
-            packed.append(Stretch(members))  # pyright: ignore[reportArgumentType]  # groupby loses the type
+    deltas: list[Any] = []
+    for event in events:
+        if is_delta(event):
+            deltas.append(event)
         else:
-            packed.extend(members)
-    return packed
+            packed.extend((*_packed(deltas), event))
+            deltas = []
+    return [*packed, *_packed(deltas)]
+
+
+def _packed(deltas: list[Any]) -> list[Entry]:
+    return [Stretch(deltas)] if len(deltas) > 1 else deltas
 
 
 def unpack(entry: Entry, after: int) -> Sequence[Event]:

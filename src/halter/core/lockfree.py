@@ -76,27 +76,24 @@ class ThreadWaker:
 
 
 class Wakers:
-    """The waiters for one thing."""
+    """The waiters for one thing. `waiting`: who waits now, for a look before a call on the hot path."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self._waiting: list[Waker] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.waiting: list[Waker] = []
 
     def wake(self, threadsafe: bool = False) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for waker in waiting:
             waker.wake(threadsafe)
 
     def add(self, waker: Waker) -> None:
-        self._waiting.append(waker)
+        self.waiting.append(waker)
 
     def remove(self, waker: Waker) -> None:
         try:
-            self._waiting.remove(waker)
+            self.waiting.remove(waker)
         except ValueError:
             pass  # woken meanwhile
 

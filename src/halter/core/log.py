@@ -75,7 +75,7 @@ class Log:
         self.head = event.seq
         events = self.window.events
         events.append(event)
-        if self.arrived:
+        if self.arrived.waiting:
             self.arrived.wake()
         if publish is not None:
             publish(event)
@@ -89,17 +89,14 @@ class Log:
             self._archived.append(last_seq(entry))
         self.window = Window(window.base + PACKED_AT_ONCE, window.events[PACKED_AT_ONCE:])
 
-    def packed_after(self, after: int) -> Sequence[Event]:
-        """The next events after the number `after`, from behind the newest ones."""
+    def read(self, after: int, most: int) -> Sequence[Event]:
+        """What there is now after the number `after`: a batch of about `most`, empty if there is nothing yet."""
+        window = self.window
+        place = after + 1 - window.base
+        if place >= 0:
+            return window.events[place : place + most]
         place = bisect_right(self._archived, after)
         return unpack(self._archive[place], after)
-
-    def read(self, after: int) -> Sequence[Event]:
-        """What there is now after the number `after`: a batch, empty if there is nothing yet."""
-        window = self.window
-        if after + 1 < window.base:
-            return self.packed_after(after)
-        return window.events[after + 1 - window.base :]
 
     # --- back-pressure --------------------------------------------------------------------------------------
 

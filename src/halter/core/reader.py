@@ -9,15 +9,13 @@ yields now and then, so that a flood never starves a stop.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from halter.core.context import current_execution
 from halter.core.execution import Execution
 from halter.core.home import begin
 from halter.core.lockfree import TaskWaker, forbid_blocking
-from halter.core.log import Log
 from halter.errors import BusyError
 from halter.events import Event, TextDelta
 from halter.outcome import CancelReason, RunStatus
@@ -30,7 +28,7 @@ TEARDOWN_PATIENCE = 0.25
 
 
 class Cursor:
-    """A place in a run's log, and the ways to move it on: in a task (`next_event`), in a thread (`next_blocking`).
+    """A place in a run's log, and the ways to move it on: in a task (`wait_for_next`), in a thread (`block_for_next`).
 
     It does not know the handle: a handle keeps its one cursor, and a cycle would hide that the handle was dropped.
     """
@@ -41,10 +39,10 @@ class Cursor:
         self.inside = False
         self._execution = execution
         self._owning = owning
-        self._packed: deque[Event] = deque()
+        self._cell = execution.cell
+        self._batch: Iterator[Event] = iter(())
         self._past_cut = not owning
         self._waits = False
-        self._burst = 0
 
     @property
     def at(self) -> int:
@@ -63,34 +61,37 @@ class Cursor:
         self.is_active = True
         execution.log.add_reader(self)
 
-    def _take(self) -> Event | None:
-        """The next event that is there already; `None` if there is none yet, or no more."""
-        execution = self._execution
-        if execution.cell and not self._past_cut and not self._skip_to_cut():
+    def take(self) -> Event | None:
+        """The next event of the batch at hand. `None`: look for more with `wait_for_next` or `block_for_next`."""
+        if self._cell and not self._past_cut:
             return None
-        while True:
-            if self._packed:
-                event = self._packed.popleft()
-            elif (found := self._next_in(execution.log)) is not None:
-                event = found
-            else:
-                return None
+        event = next(self._batch, None)
+        if event is not None:
             self.seen = event.seq
-            if execution.parent is None or event.run_id in execution.family:
-                return event
+        return event
 
-    def _next_in(self, log: Log) -> Event | None:
-        execution = self._execution
-        if self.seen >= execution.last_seq:
+    def _refill(self) -> Event | None:
+        """The next event that is there already; `None` if there is none yet, or no more."""
+        if self._cell and not self._past_cut and not self._skip_to_cut():
             return None
-        after = self.seen if self.seen >= execution.first_seq else execution.first_seq - 1
-        window = log.window
-        index = after + 1 - window.base
-        if index < 0:
-            self._packed.extend(log.packed_after(after))
-            return self._packed.popleft()
-        events = window.events
-        return events[index] if index < len(events) else None
+        execution = self._execution
+        while (event := self.take()) is None and self.seen < execution.last_seq:
+            after = max(self.seen, execution.first_seq - 1)
+            found = execution.log.read(after, YIELD_EVERY)
+            if not found:
+                return None
+            self.seen = after
+            self._batch = iter(found if execution.parent is None else self._of_family(found))
+        return event
+
+    def _of_family(self, found: Sequence[Event]) -> Iterator[Event]:
+        """The events of this run and those under it; what is passed over counts as seen."""
+        family = self._execution.family
+        for event in found:
+            if event.run_id in family:
+                yield event
+            else:
+                self.seen = max(self.seen, event.seq)
 
     def _skip_to_cut(self) -> bool:
         """Goes on behind what was buffered at the cut. False while the cut is not written yet."""
@@ -102,13 +103,13 @@ class Cursor:
                 if execution.result is None:
                     return False
                 cut = execution.last_seq
-            self._packed.clear()
+            self._batch = iter(())
             self.seen = max(self.seen, cut - 1)
         self._past_cut = True
         return True
 
     def _is_over(self) -> bool:
-        return self._execution.result is not None and self.seen >= self._execution.last_seq and not self._packed
+        return self._execution.result is not None and self.seen >= self._execution.last_seq
 
     def _may_have_more(self) -> bool:
         execution = self._execution
@@ -120,8 +121,7 @@ class Cursor:
 
     def _run_dry(self) -> None:
         """Nothing left to read: whoever waited for this reader goes on."""
-        self._burst = 0
-        if self._execution.log.resumed:
+        if self._execution.log.resumed.waiting:
             self._execution.log.resumed.wake()
 
     def close(self) -> None:
@@ -138,24 +138,15 @@ class Cursor:
 
     # --- in a task ------------------------------------------------------------------------------------------
 
-    async def next_event(self) -> Event:
-        """The next event; raises `StopAsyncIteration` behind the last."""
-        if self._burst < YIELD_EVERY and self.is_active and not self._waits:
-            event = self._take()
-            if event is not None:
-                self._burst += 1
-                return event
-        return await self._wait_for_next()
-
-    async def _wait_for_next(self) -> Event:
+    async def wait_for_next(self) -> Event:
+        """The next event, which is not at hand; raises `StopAsyncIteration` behind the last."""
         self._enter()
         try:
             self._begin()
             self._watch_owner()
-            if self._burst >= YIELD_EVERY:
-                self._burst = 0
-                await asyncio.sleep(0)
-            while (event := self._take()) is None and not self._is_over():
+            if self._execution.log.head > self.seen:
+                await asyncio.sleep(0)  # a batch has been read: let others run before the next
+            while (event := self._refill()) is None and not self._is_over():
                 self._run_dry()
                 await self._execution.log.arrived.wait_until(self._may_have_more)
         except asyncio.CancelledError:
@@ -193,12 +184,12 @@ class Cursor:
 
     # --- in a thread ----------------------------------------------------------------------------------------
 
-    def next_blocking(self) -> Event:
-        """The next event; raises `StopIteration` behind the last."""
+    def block_for_next(self) -> Event:
+        """The next event, which is not at hand; raises `StopIteration` behind the last."""
         self._enter()
         try:
             self._begin()
-            while (event := self._take()) is None and not self._is_over():
+            while (event := self._refill()) is None and not self._is_over():
                 self._run_dry()
                 self._execution.log.arrived.block_until(self._may_have_more)
         except BaseException:
@@ -231,8 +222,8 @@ class EventReader:
     def __aiter__(self) -> EventReader:
         return self
 
-    def __anext__(self) -> Coroutine[Any, Any, Event]:
-        return self._cursor.next_event()
+    async def __anext__(self) -> Event:
+        return self._cursor.take() or await self._cursor.wait_for_next()
 
     async def aclose(self) -> None:
         """Reads no more; stops nothing."""
@@ -243,7 +234,7 @@ class EventReader:
         return self
 
     def __next__(self) -> Event:
-        return self._cursor.next_blocking()
+        return self._cursor.take() or self._cursor.block_for_next()
 
     def close(self) -> None:
         """Reads no more; stops nothing."""
@@ -271,11 +262,11 @@ class TextReader:
         return self
 
     async def __anext__(self) -> str:
-        run_id = self._execution.id
+        run_id, cursor = self._execution.id, self._cursor
         try:
             while True:
-                event = await self._cursor.next_event()
-                if isinstance(event, TextDelta) and event.run_id == run_id:
+                event = cursor.take() or await cursor.wait_for_next()
+                if type(event) is TextDelta and event.run_id == run_id:
                     return event.text
         except StopAsyncIteration:
             self._raise_if_failed()
@@ -292,8 +283,8 @@ class TextReader:
     def __next__(self) -> str:
         try:
             while True:
-                event = self._cursor.next_blocking()
-                if isinstance(event, TextDelta) and event.run_id == self._execution.id:
+                event = self._cursor.take() or self._cursor.block_for_next()
+                if type(event) is TextDelta and event.run_id == self._execution.id:
                     return event.text
         except StopIteration:
             self._raise_if_failed()

@@ -9,7 +9,6 @@ abandoned and named. 3. Nothing here waits: `settle` ends the run when the last 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 import warnings
@@ -17,6 +16,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from halter import events
+from halter.core.frames import where
 from halter.core.lifecycle import Ending, advance
 from halter.core.resources import Resource, receipt
 from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt, Ended, RunStatus
@@ -238,18 +238,6 @@ def _abandon_resource(resource: Resource, member: Execution) -> None:
             resource.label = f"{resource.label} ({where(member.task)})"
         _logger.warning("abandoned after the grace: %s %s of run %s", resource.kind, resource.label, member.id)
         resource.end(Ended.ABANDONED)
-
-
-def where(task: asyncio.Task[Any]) -> str:
-    """Where a task waits: the function, file and line of its innermost frame."""
-    awaiting: Any = task.get_coro()
-    frame = None
-    while awaiting is not None:
-        frame = getattr(awaiting, "cr_frame", None) or getattr(awaiting, "gi_frame", None) or frame
-        awaiting = getattr(awaiting, "cr_await", None) or getattr(awaiting, "gi_yieldfrom", None)
-    if frame is None:
-        return "at an unknown place"
-    return f"in {frame.f_code.co_name}, {inspect.getfile(frame)}:{frame.f_lineno}"
 
 
 # --- a body that ended by itself ----------------------------------------------------------------------------

@@ -14,16 +14,14 @@ import os
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_ASYNCIO = os.path.dirname(asyncio.__file__)
+from halter.core.frames import describe_frame, where
+
 _POLL = 0.005
-# Iterators that CPython puts between a coroutine and what it awaits; they do not say what that is.
-_WRAPPERS = {"async_generator_asend", "async_generator_athrow", "anext_awaitable", "coroutine_wrapper"}
 
 
 class LeakError(AssertionError):
@@ -120,36 +118,10 @@ def describe_task(task: asyncio.Task[Any]) -> str:
     return f"task {task.get_name()!r}: {where(task)}"
 
 
-def where(task: asyncio.Task[Any]) -> str:
-    """`file:line in function`: the innermost line outside asyncio; and what of asyncio it waits in."""
-    frames = list(_frames(task.get_coro()))
-    if not frames:
-        return "finished" if task.done() else "at an unknown line"
-    own = next((f for f in reversed(frames) if not f.f_code.co_filename.startswith(_ASYNCIO)), frames[0])
-    inner = frames[-1]
-    return describe_frame(own) + ("" if inner is own else f", inside asyncio's {inner.f_code.co_qualname}")
-
-
-def describe_frame(frame: types.FrameType) -> str:
-    """`file:line in function`."""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
-
-
-def _frames(awaited: object) -> Iterator[types.FrameType]:
-    """The frames of a coroutine and of all it awaits, outermost first."""
-    while awaited is not None:
-        for name in ("cr_frame", "gi_frame", "ag_frame"):
-            if isinstance(frame := getattr(awaited, name, None), types.FrameType):
-                yield frame
-        awaited = _awaited_by(awaited)
-
-
-def _awaited_by(awaiting: object) -> object:
-    if type(awaiting).__name__ in _WRAPPERS:
-        kinds = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
-        return next((inner for inner in gc.get_referents(awaiting) if type(inner) in kinds), None)
-    names = ("cr_await", "gi_yieldfrom", "ag_await")
-    return next((getattr(awaiting, name) for name in names if hasattr(awaiting, name)), None)
+def describe_tasks(loop: asyncio.AbstractEventLoop) -> str:
+    """How many tasks of the loop are unfinished, and a line for each."""
+    lines = sorted(describe_task(task) for task in asyncio.all_tasks(loop))
+    return f"{len(lines)} unfinished tasks" + "".join(f"\n  {line}" for line in lines)
 
 
 def _describe_thread(thread: threading.Thread) -> str:

@@ -11,95 +11,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import random
-import selectors
 import types
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple
 
-from halter.testing.leaks import describe_task
+from halter.testing.failures import DeadlockError, LivelockError, RealTimeError, VirtualTimeoutError
+from halter.testing.leaks import describe_tasks
+from halter.testing.schedule import Polled, ReadyQueue, Selector, describe_callback
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-Polled = list[tuple[selectors.SelectorKey, int]]
 
 _TAIL = 1_000  # callbacks looked at to name the busy ones
-
-
-class DeadlockError(RuntimeError):
-    """Nothing is ready and no timer is set: no task can ever go on. Lists the tasks and where they wait."""
-
-
-class LivelockError(RuntimeError):
-    """More callbacks than `max_steps` were executed. Names the busiest of the last 1,000."""
-
-
-class VirtualTimeoutError(TimeoutError):
-    """The next thing to happen lies past the deadline. Lists the tasks and where they wait."""
-
-
-class RealTimeError(RuntimeError):
-    """The code waits for a socket, a process or a thread, which virtual time cannot do."""
-
-
-class _Selector(selectors.DefaultSelector):
-    """Hands the decision how to wait to the loop."""
-
-    def __init__(self, poll: Callable[[float | None], Polled]) -> None:
-        super().__init__()
-        self._poll = poll
-
-    def select(self, timeout: float | None = None) -> Polled:
-        return self._poll(timeout)
-
-    def look(self, seconds: float) -> Polled:
-        return super().select(seconds)
-
-
-class _Ready(deque[asyncio.Handle]):
-    """The loop's queue of ready callbacks: counts what is taken from it, and shuffles each batch once."""
-
-    def __init__(self, before: Callable[[asyncio.Handle], None], seed: int | None) -> None:
-        super().__init__()
-        self.is_new_batch = False
-        self._before = before
-        self._random = None if seed is None else random.Random(seed)
-        self._births: weakref.WeakKeyDictionary[asyncio.Task[Any], int] = weakref.WeakKeyDictionary()
-        self._seen = 0
-
-    def popleft(self) -> asyncio.Handle:
-        if self.is_new_batch and self._random is not None:
-            self._shuffle(self._random)
-        self.is_new_batch = False
-        if not self[0].cancelled():
-            self._before(self[0])
-        return super().popleft()
-
-    def _shuffle(self, source: random.Random) -> None:
-        """Deal the tasks' steps anew; plain callbacks keep their own order, which asyncio promises."""
-        batch = [(_task_of(handle), handle) for handle in list(self)]
-        steps = [(self._birth(task), handle) for task, handle in batch if task is not None]
-        others = (handle for task, handle in batch if task is None)
-        deal = [True] * len(steps) + [False] * (len(batch) - len(steps))
-        # Sorted by birth first: asyncio keeps tasks in sets, whose order is another one in each replay.
-        steps.sort(key=lambda step: step[0])
-        source.shuffle(steps)
-        source.shuffle(deal)
-        for index, is_step in enumerate(deal):  # in place: another thread may append meanwhile
-            self[index] = steps.pop()[1] if is_step else next(others)
-
-    def _birth(self, task: asyncio.Task[Any]) -> int:
-        if task not in self._births:
-            self._births[task] = self._seen = self._seen + 1
-        return self._births[task]
-
-
-def _task_of(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
-    owner = getattr(getattr(handle, "_callback", None), "__self__", None)
-    return owner if isinstance(owner, asyncio.Task) else None  # pyright: ignore[reportUnknownVariableType]  # of Any
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -118,7 +44,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """
 
     _scheduled: list[asyncio.TimerHandle]
-    _selector: _Selector
+    _selector: Selector
     _clock_resolution: float
     _asyncgens: weakref.WeakSet[types.AsyncGeneratorType[Any, Any]]
 
@@ -139,9 +65,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._recent: Counter[str] = Counter()
         self._real_threads, self._patience, self._held = real_threads, patience, 0
         self._settle_until: float | None = None
-        super().__init__(_Selector(self._poll))
+        super().__init__(Selector(self._poll))
         self._set_clock(start)
-        self._ready = _Ready(self._before_callback, seed)
+        self._ready = ReadyQueue(self._before_callback, seed)
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed() else "running" if self.is_running() else "idle"
@@ -222,7 +148,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if self._steps >= self._last_step:
             raise LivelockError(self._livelock())
         if self._steps >= self._last_step - _TAIL:
-            self._recent[_describe_callback(handle)] += 1
+            self._recent[describe_callback(handle)] += 1
         self._steps += 1
 
     def _poll(self, timeout: float | None) -> Polled:
@@ -247,7 +173,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._give_up()
         if self.deadline is not None and when > self.deadline:
             why = f"past the deadline of {self.deadline:g} s: nothing happens before {when:g} s"
-            raise VirtualTimeoutError(f"{why}; {_describe_tasks(self)}")
+            raise VirtualTimeoutError(f"{why}; {describe_tasks(self)}")
         self._set_clock(max(when, self._now))
 
     def _set_clock(self, now: float) -> None:
@@ -259,30 +185,18 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         why = f"deadlock at {self._now:g} s: nothing is ready, no timer is set"
         if self._real_threads:
             why += f", no thread woke the loop within {self._patience:g} real seconds"
-        raise DeadlockError(f"{why}; {_describe_tasks(self)}")
+        raise DeadlockError(f"{why}; {describe_tasks(self)}")
 
     def _refuse_sockets(self) -> None:
         others = len(self._selector.get_map()) - 1  # one is the loop's own
         if others > 0:
             why = f"with sockets or threads in flight time must be real: {others} descriptors to wait for"
-            raise RealTimeError(f"{why}; {_describe_tasks(self)}")
+            raise RealTimeError(f"{why}; {describe_tasks(self)}")
 
     def _livelock(self) -> str:
         busy = "".join(f"\n  {count:>5} × {name}" for name, count in self._recent.most_common(5))
         at = f"after {self._steps:,} callbacks, at {self._now:g} s, there is no end"
         return f"{at}; the busiest of the last {self._recent.total():,}:{busy}"
-
-
-def _describe_tasks(loop: asyncio.AbstractEventLoop) -> str:
-    lines = sorted(describe_task(task) for task in asyncio.all_tasks(loop))
-    return f"{len(lines)} unfinished tasks" + "".join(f"\n  {line}" for line in lines)
-
-
-def _describe_callback(handle: asyncio.Handle) -> str:
-    if task := _task_of(handle):
-        return describe_task(task)
-    callback: Any = getattr(handle, "_callback", None)
-    return f"callback {getattr(callback, '__qualname__', None) or repr(callback)}"
 
 
 def run(

@@ -1,0 +1,55 @@
+# Needs python3 (3.11 or newer) and make; uses uv where it is there, else venv and pip.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test check conformance bench soak lock clean
+
+help:
+	@echo "make demo         stop real streams, and see the receipts (about 20 s)"
+	@echo "make test         the whole test suite"
+	@echo "make check        ruff, strict types, import rules"
+	@echo "make conformance  the table of conformance scenarios"
+	@echo "make bench        the measured table behind docs/benchmarks.md"
+	@echo "make soak         the slow tests"
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Halter needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	@echo "Setting up $(VENV) ..."
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
+		uv pip install --quiet --python $(BIN)/python -r requirements.lock -e . ; \
+	else \
+		$(PYTHON) -m venv $(VENV) && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock -e . ; \
+	fi
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/halter demo
+
+test: $(READY)
+	@$(BIN)/python -m pytest -m "not soak"
+
+check: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/basedpyright
+	@$(BIN)/python -m pytest -q tests/test_architecture.py
+
+conformance: $(READY)
+	@$(BIN)/python -m pytest -m "scenario and not soak" --conformance
+
+bench: $(READY)
+	@$(BIN)/python -m bench
+
+soak: $(READY)
+	@$(BIN)/python -m pytest -m soak --timeout=1800
+
+# Only for maintainers, with uv: resolves the lock file anew.
+lock:
+	@uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url --extra dev pyproject.toml -o requirements.lock
+
+clean:
+	@rm -rf $(VENV)

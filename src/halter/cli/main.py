@@ -1,0 +1,70 @@
+"""The commands and their options. A mistake is one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import halter
+from halter.errors import HalterError, UsageError
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Parses and runs one command. 0: it did what it should; 1: it failed; 2: it was asked wrongly; 130: stopped."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except UsageError as error:
+        print(f"halter: {error}", file=sys.stderr)
+        return 2
+    except HalterError as error:
+        print(f"halter: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="halter",
+        description="Run, stream and really stop LLM agents.",
+        epilog="`halter COMMAND --help` says more about a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"halter {halter.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_demo(commands.add_parser("demo", help="stop four streams, and see the provider's record of it"))
+    return parser
+
+
+def _add_demo(demo: argparse.ArgumentParser) -> None:
+    demo.description = (
+        "Streams two answers side by side, stops one half-way from another thread, then stops a stalled provider, "
+        "one that never answers, and a blocking loop by a real SIGINT. Without options it needs no key and no "
+        "network: a recording provider runs beside it, and every figure is from that provider's own record."
+    )
+    demo.epilog = (
+        "examples:  halter demo   |   OPENAI_API_KEY=… halter demo --model openai:gpt-5.2   |   "
+        "halter demo --model openai:llama3 --base-url http://localhost:11434/v1"
+    )
+    demo.add_argument("--model", help='a real model instead, such as "openai:gpt-5.2" (needs OPENAI_API_KEY)')
+    demo.add_argument("--base-url", help="a server of OpenAI's format instead; the model's name goes into --model")
+    demo.add_argument(
+        "--pace", type=_milliseconds, default=20.0, metavar="MS", help="milliseconds per word (default 20)"
+    )
+    demo.set_defaults(command=_demo)
+
+
+def _milliseconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1000 milliseconds")
+    return value
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from halter.cli.demo import demo  # the only command that starts processes
+
+    return demo(model=options.model, base_url=options.base_url, pace_ms=options.pace)

@@ -1,0 +1,284 @@
+"""The byte source in production: aiohttp, one pool per loop, and the raw sockets under it.
+
+1. A stop is `shutdown(SHUT_RDWR)` on the raw socket and `transport.abort()`, never a close that waits. 2. A raw socket
+is known before it connects; which transport serves which run is known on reuse, and forgotten at the instant when the
+connection goes back to the pool: a stop never poisons another's. 3. Names are looked up in threads of our own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import socket
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from yarl import URL
+
+from halter.core.context import RunContext
+from halter.core.home import home_here
+from halter.core.ports import HttpRequest, Progress
+from halter.core.threads import call_in_thread
+from halter.errors import ConfigurationError, ConnectionFailed
+from halter.outcome import Ended
+
+RECEIVE_BUFFER = 256 * 1024  # else kernel and aiohttp swallow 8 MB before a stopped reader is felt
+NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
+
+
+class SocketSource:
+    """Bytes over HTTP/1.1. `connections`: at once to one host, 0 for no limit. `ca_file`: a CA bundle to trust.
+
+    Raises `ConfigurationError` if `ca_file` cannot be read. Proxies come from the environment (`HTTPS_PROXY`, …).
+    """
+
+    def __init__(self, *, connections: int = 0, ca_file: str | None = None) -> None:
+        self._connections = connections
+        self._ca_file = ca_file
+        self._ssl = _trusting(ca_file) if ca_file else None
+
+    @asynccontextmanager
+    async def open(self, request: HttpRequest, ctx: RunContext, progress: Progress) -> AsyncIterator[_Body]:
+        exchange = _Exchange(request, ctx, progress)
+        _exchange.set(exchange)
+        try:
+            response = await self._pool().request(request, self._ssl)
+            yield _Body(response, request.label)
+        except aiohttp.ClientError as error:
+            raise _failure(request.label, error) from error
+        except OSError as error:
+            raise ConnectionFailed(f"{request.label}: {error}") from error
+        finally:
+            exchange.leave()
+
+    def _pool(self) -> _Pool:
+        home = home_here()
+        key = (_Pool, self._connections, self._ca_file)
+        pool = home.kept.get(key)
+        if pool is None:
+            pool = home.kept[key] = _Pool(self._connections)
+            home.at_close(pool.close)
+        return pool
+
+    def __repr__(self) -> str:
+        return f"SocketSource(connections={self._connections}, ca_file={self._ca_file!r})"
+
+
+def _trusting(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"ca_file {ca_file!r} cannot be read: {error}") from error
+
+
+def _failure(label: str, error: Exception) -> ConnectionFailed:
+    said = str(error) or type(error).__name__
+    return ConnectionFailed(f"{label}: {said}")
+
+
+class _Body:
+    """An aiohttp response as a `ByteStream`."""
+
+    __slots__ = ("_label", "_response", "headers", "status")
+
+    def __init__(self, response: aiohttp.ClientResponse, label: str) -> None:
+        self._response = response
+        self._label = label
+        self.status: int = response.status
+        self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
+
+
+# --- one request on its socket ------------------------------------------------------------------------------
+
+_exchange: contextvars.ContextVar[_Exchange | None] = contextvars.ContextVar("halter_exchange", default=None)
+
+
+class _Exchange:
+    """One request and the socket that serves it, for as long as it does."""
+
+    def __init__(self, request: HttpRequest, ctx: RunContext, progress: Progress) -> None:
+        self.progress = progress
+        self.opened: list[socket.socket] = []  # raw sockets that this request has made
+        self._raw: socket.socket | None = None
+        self._protocol: ResponseHandler | None = None
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._resource = ctx.resource("socket", request.label, self.abort, sever=self.sever)
+
+    def take(self, connection: aiohttp.connector.Connection, raw: socket.socket | None) -> None:
+        """This connection serves the request, until it goes back to the pool."""
+        self._raw = raw
+        self._protocol = connection.protocol
+        connection.add_callback(self._give_back)
+        self.progress.sending()
+
+    def _give_back(self) -> None:
+        self._raw = self._protocol = None
+        self.opened.clear()
+
+    def sever(self) -> None:
+        """Ends the traffic on its sockets; from any thread."""
+        for raw in (self._raw, *self.opened):
+            if raw is not None:
+                try:
+                    raw.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # not connected yet, or gone already
+
+    def abort(self) -> asyncio.Future[None]:
+        """Ends the socket now; done when the transport has said that it is lost."""
+        protocol = self._protocol
+        closed = protocol.closed if protocol is not None else None  # made lazily, and only while connected
+        self.sever()
+        if protocol is not None and protocol.transport is not None:
+            protocol.transport.abort()
+        if closed is not None:
+            closed.add_done_callback(self._on_closed)
+        elif protocol is not None:
+            self._on_closed(None)
+        return self._gone
+
+    def _on_closed(self, closed: asyncio.Future[None] | None) -> None:
+        if closed is not None and not closed.cancelled():
+            closed.exception()  # how it was lost does not matter
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def leave(self) -> None:
+        """The request is over: what still serves it (it was left early) is aborted."""
+        if self._protocol is not None:
+            self.abort()
+        elif not self._gone.done():
+            self._gone.set_result(None)
+        if not self._resource.is_closing:
+            self._resource.end(Ended.FINISHED)
+
+
+# --- the pool -----------------------------------------------------------------------------------------------
+
+
+class _Pool:
+    """One loop's connections."""
+
+    def __init__(self, connections: int) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=_Connector(connections),
+            timeout=NO_TIMEOUT,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
+            headers={"Accept-Encoding": "identity"},
+        )
+
+    async def request(self, request: HttpRequest, ssl_context: ssl.SSLContext | None) -> aiohttp.ClientResponse:
+        options: dict[str, Any] = {"ssl": ssl_context} if ssl_context is not None else {}
+        return await self._session.request(
+            request.method,
+            URL(request.url),
+            data=request.body,
+            headers=dict(request.headers),
+            allow_redirects=False,
+            proxy=proxy_for(request.url),
+            **options,
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+class _Connector(aiohttp.TCPConnector):
+    """aiohttp's pool, told apart by run."""
+
+    def __init__(self, connections: int) -> None:
+        super().__init__(
+            limit=0,
+            limit_per_host=connections,
+            resolver=_ThreadResolver(),
+            socket_factory=self._make_socket,
+            keepalive_timeout=30.0,
+        )
+        self._raw: WeakKeyDictionary[ResponseHandler, socket.socket] = WeakKeyDictionary()
+
+    @staticmethod
+    def _make_socket(address: Any) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        raw = socket.socket(family, kind, protocol)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        exchange = _exchange.get()
+        if exchange is not None:
+            exchange.opened.append(raw)
+        return raw
+
+    async def connect(self, *args: Any, **options: Any) -> aiohttp.connector.Connection:
+        connection = await super().connect(*args, **options)
+        exchange = _exchange.get()
+        if exchange is not None:
+            exchange.take(connection, self._raw_of(connection, exchange))
+        return connection
+
+    async def _create_connection(self, *args: Any, **options: Any) -> ResponseHandler:
+        exchange = _exchange.get()
+        if exchange is not None:
+            exchange.progress.connecting()
+        return await super()._create_connection(*args, **options)
+
+    def _raw_of(self, connection: aiohttp.connector.Connection, exchange: _Exchange) -> socket.socket | None:
+        protocol, transport = connection.protocol, connection.transport
+        if protocol is None or transport is None:
+            return None
+        if protocol not in self._raw:
+            number = transport.get_extra_info("socket").fileno()
+            for raw in exchange.opened:
+                if raw.fileno() == number:
+                    self._raw[protocol] = raw
+        return self._raw.get(protocol)
+
+
+class _ThreadResolver(AbstractResolver):
+    """Looks names up in daemon threads: `asyncio.run` and the interpreter join the loop's executor."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        flags = socket.AI_ADDRCONFIG
+        found = await call_in_thread(
+            socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM, flags=flags
+        )
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address[0]),
+                port=int(address[1]),
+                family=family,
+                proto=proto,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for family, _, proto, _, address in found
+        ]
+
+    async def close(self) -> None:
+        """Nothing is kept."""
+
+
+@lru_cache(maxsize=256)
+def _proxies() -> dict[str, str]:
+    return urllib.request.getproxies()
+
+
+@lru_cache(maxsize=256)
+def proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for this URL; read once: the look-up is slow."""
+    parsed = URL(url)
+    proxy = _proxies().get(parsed.scheme)
+    if not proxy or not parsed.host or urllib.request.proxy_bypass(parsed.host):
+        return None
+    return proxy
