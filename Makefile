@@ -35,7 +35,7 @@ test: $(READY)
 check: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/basedpyright
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
 
 conformance: $(READY)

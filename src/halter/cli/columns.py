@@ -69,9 +69,7 @@ class Columns:
 
     def _rows(self) -> list[list[str]]:
         tails = [self._wrapped(column)[-SHOWN_LINES:] for column in range(len(self._titles))]
-        return [
-            [tail[place] if place < len(tail) else "" for tail in tails] for place in range(SHOWN_LINES)
-        ]
+        return [[tail[place] if place < len(tail) else "" for tail in tails] for place in range(SHOWN_LINES)]
 
     def _print_new_lines(self, last: bool) -> None:
         """Each line once, when it is complete."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -395,7 +395,7 @@ class RunContext:
         return execution.hold(Resource(kind, label, self.run_id, close, execution.on_resource_end, sever))
 
     @asynccontextmanager
-    async def use(self, thing: T, *, kind: str = "stream", label: str | None = None) -> AsyncIterator[T]:
+    async def use(self, thing: T, *, kind: str = "stream", label: str | None = None) -> AsyncGenerator[T]:
         """Somebody else's stream or client as a resource of this run: closed by a stop, and at the end of the block.
 
         `thing` must have `aclose()` or `close()`, plain or async. Raises `UsageError` if it has neither.
@@ -415,9 +415,7 @@ class RunContext:
         """
         execution = self._execution
         label = getattr(fn, "__qualname__", repr(fn))
-        resource = Resource(
-            "thread", label, self.run_id, None, execution.on_resource_end, patience=THREAD_PATIENCE
-        )
+        resource = Resource("thread", label, self.run_id, None, execution.on_resource_end, patience=THREAD_PATIENCE)
         execution.hold(resource)
         future = call_in_thread(fn, *args, **kwargs)
         future.add_done_callback(lambda _: resource.end(Ended.FINISHED))

@@ -39,21 +39,23 @@ class Stretch:
         self._ends = array("I", accumulate(map(len, texts)))
         self._text = "".join(texts)
 
-    def _sorted_into_streams(self, deltas: Sequence[Delta]) -> list[str]:
+    def _sorted_into_streams(self, deltas: Sequence[Any]) -> list[str]:
         """Notes for each delta which stream it belongs to; returns the texts. Every token passes here: one loop."""
         places: dict[tuple[type, str], int] = {}
         texts: list[str] = []
-        place, last_kind, last_of = 0, None, None
+        place = 0
+        last_kind: type | None = None
+        last_of: str | None = None
         for delta in deltas:
             kind = type(delta)
-            of: str = delta.message_id if kind is TextDelta or kind is ReasoningDelta else delta.call_id  # pyright: ignore
+            of: str = delta.message_id if kind is TextDelta or kind is ReasoningDelta else delta.call_id
             if of is not last_of or kind is not last_kind:
                 place = places.setdefault((kind, of), len(places))
                 if place == len(self._samples):
                     self._samples.append(delta)
                 last_kind, last_of = kind, of
             self._which.append(place)
-            texts.append(delta.fragment if kind is ToolArgumentsDelta else delta.text)  # pyright: ignore
+            texts.append(delta.fragment if kind is ToolArgumentsDelta else delta.text)
         return texts
 
     def read(self, after: int) -> list[Event]:

@@ -15,12 +15,8 @@ from halter.outcome import Cancellation, RunStatus
 
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {
     RunStatus.QUEUED: frozenset((RunStatus.RUNNING, RunStatus.CANCELLING, RunStatus.FAILED)),
-    RunStatus.RUNNING: frozenset(
-        (RunStatus.WAITING, RunStatus.CANCELLING, RunStatus.COMPLETED, RunStatus.FAILED)
-    ),
-    RunStatus.WAITING: frozenset(
-        (RunStatus.RUNNING, RunStatus.CANCELLING, RunStatus.COMPLETED, RunStatus.FAILED)
-    ),
+    RunStatus.RUNNING: frozenset((RunStatus.WAITING, RunStatus.CANCELLING, RunStatus.COMPLETED, RunStatus.FAILED)),
+    RunStatus.WAITING: frozenset((RunStatus.RUNNING, RunStatus.CANCELLING, RunStatus.COMPLETED, RunStatus.FAILED)),
     RunStatus.CANCELLING: frozenset((RunStatus.CANCELLED, RunStatus.COMPLETED, RunStatus.FAILED)),
     RunStatus.COMPLETED: frozenset(),
     RunStatus.FAILED: frozenset(),

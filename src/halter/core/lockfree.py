@@ -11,14 +11,14 @@ import _thread
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from halter.errors import BlockingCallError
 
 V = TypeVar("V")
 
 
-def snapshot(table: Mapping[object, V]) -> list[V]:
+def snapshot(table: Mapping[Any, V]) -> list[V]:
     """The values as they are now, in order. A `__del__` or a thread may change the table meanwhile: look again."""
     while True:
         try:

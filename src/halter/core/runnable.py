@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from halter.core.cancellation import CancellationToken
@@ -176,5 +177,5 @@ def runnable(fn: Callable[..., Any] | None = None, *, name: str | None = None) -
     It is called as `fn(ctx)` or `fn(ctx, input)`; `ctx` is a `RunContext`. Raises `ConfigurationError`.
     """
     if fn is None:
-        return lambda given: FunctionRunnable(given, name=name)
+        return partial(FunctionRunnable, name=name)
     return FunctionRunnable(fn, name=name)

@@ -101,7 +101,5 @@ def _add_data(frame: bytes, found: list[bytes]) -> None:
 
 def encode_frame(data: bytes, *, event: str | None = None, id: str | None = None) -> bytes:
     """One frame with this data, which must hold no line end (JSON does not)."""
-    head = b"".join(
-        (f"id: {id}\n".encode() if id else b"", f"event: {event}\n".encode() if event else b"")
-    )
+    head = b"".join((f"id: {id}\n".encode() if id else b"", f"event: {event}\n".encode() if event else b""))
     return head + b"data: " + data + b"\n\n"

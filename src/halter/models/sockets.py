@@ -12,7 +12,7 @@ import contextvars
 import socket
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any
@@ -46,7 +46,7 @@ class SocketSource:
         self._ssl = _trusting(ca_file) if ca_file else None
 
     @asynccontextmanager
-    async def open(self, request: HttpRequest, ctx: RunContext, progress: Progress) -> AsyncIterator[_Body]:
+    async def open(self, request: HttpRequest, ctx: RunContext, progress: Progress) -> AsyncGenerator[_Body]:
         exchange = _Exchange(request, ctx, progress)
         _exchange.set(exchange)
         try:
@@ -199,7 +199,7 @@ class _Connector(aiohttp.TCPConnector):
     """aiohttp's pool, told apart by run."""
 
     def __init__(self, connections: int) -> None:
-        super().__init__(
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]  # aiohttp leaves an address open
             limit=0,
             limit_per_host=connections,
             resolver=_ThreadResolver(),
