@@ -41,14 +41,16 @@ class Stretch:
 
     def _sorted_into_streams(self, deltas: Sequence[Any]) -> list[str]:
         """Notes for each delta which stream it belongs to; returns the texts. Every token passes here: one loop."""
-        places: dict[tuple[type, str], int] = {}
+        places: dict[tuple[type, str | tuple[str, str]], int] = {}
         texts: list[str] = []
         place = 0
         last_kind: type | None = None
-        last_of: str | None = None
+        last_of: str | tuple[str, str] | None = None
         for delta in deltas:
-            kind = type(delta)
-            of: str = delta.message_id if kind is TextDelta or kind is ReasoningDelta else delta.call_id
+            kind: type[Any] = type(delta)
+            # A message's id is our own; a call's is the provider's, and another run of the tree may have the same.
+            is_said = kind is TextDelta or kind is ReasoningDelta
+            of: str | tuple[str, str] = delta.message_id if is_said else (delta.run_id, delta.call_id)
             if of is not last_of or kind is not last_kind:
                 place = places.setdefault((kind, of), len(places))
                 if place == len(self._samples):

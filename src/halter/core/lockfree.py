@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import os
+import select
+import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -75,6 +79,77 @@ class ThreadWaker:
         return self._lock.acquire(True, -1 if timeout is None else max(0.0, timeout))
 
 
+class MainThreadWaker:
+    """The same for the main thread, where Python runs signal handlers.
+
+    A signal that arrives while a thread goes to sleep on a lock is handled at its next wake-up only: perhaps never. So
+    the main thread sleeps on a pipe that signals write to as well (`signal.set_wakeup_fd`).
+    """
+
+    __slots__ = ("_is_woken", "_pipe")
+
+    def __init__(self) -> None:
+        self._is_woken = False
+        self._pipe = _main_pipe()
+
+    def wake(self, threadsafe: bool) -> None:
+        self._is_woken = True
+        _ring(self._pipe[1])
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Blocks this thread, seconds at most; signal handlers run meanwhile. False if the time was over first."""
+        until = None if timeout is None else time.monotonic() + timeout
+        before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        try:
+            while not self._is_woken:
+                left = None if until is None else max(0.0, until - time.monotonic()) * 1e3
+                if not self._sleep(left):
+                    return False
+        finally:
+            signal.set_wakeup_fd(before)
+            if before == self._pipe[1]:
+                _ring(before)  # a handler has waited inside another wait, and may have taken its bell
+        return True
+
+    def _sleep(self, milliseconds: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self._pipe[0], select.POLLIN)
+        if not poll.poll(milliseconds):
+            return False
+        try:
+            os.read(self._pipe[0], 4096)
+        except BlockingIOError:
+            pass  # a wait inside a signal handler has emptied it
+        return True
+
+
+def _main_pipe() -> tuple[int, int]:
+    if not _pipe:
+        ends = os.pipe()
+        for end in ends:
+            os.set_blocking(end, False)
+        _pipe.append(ends)
+    return _pipe[0]
+
+
+def _ring(end: int) -> None:
+    try:
+        os.write(end, b"\0")
+    except BlockingIOError:
+        pass  # full of bells already
+
+
+_pipe: list[tuple[int, int]] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pipe.clear)
+
+
+def thread_waker() -> ThreadWaker | MainThreadWaker:
+    """What wakes this thread."""
+    in_main = threading.current_thread() is threading.main_thread()
+    return MainThreadWaker() if in_main and hasattr(select, "poll") else ThreadWaker()
+
+
 class Wakers:
     """The waiters for one thing. `waiting`: who waits now, for a look before a call on the hot path."""
 
@@ -112,7 +187,7 @@ class Wakers:
         """Blocks this thread until `ready()`, `timeout` seconds at most. False if the time was over first."""
         until = None if timeout is None else time.monotonic() + timeout
         while not ready():
-            waker = ThreadWaker()
+            waker = thread_waker()
             self.add(waker)
             try:
                 if not ready() and not waker.wait(None if until is None else until - time.monotonic()):

@@ -131,10 +131,9 @@ class Cursor:
 
     def _end(self) -> None:
         self.close()
-        result = self._execution.result
-        if self._owning and result is not None and result.is_failed and not isinstance(result.error, Exception):
-            if result.error is not None:
-                raise result.error  # SystemExit, KeyboardInterrupt: not a clean end for whoever waits
+        error = self._execution.result.error if self._execution.result is not None else None
+        if self._owning and self._execution.status is RunStatus.FAILED and not isinstance(error, Exception | None):
+            raise error  # SystemExit, KeyboardInterrupt: not a clean end for whoever waits
 
     # --- in a task ------------------------------------------------------------------------------------------
 

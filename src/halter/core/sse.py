@@ -92,9 +92,11 @@ def _data_of(frames: list[bytes]) -> list[bytes]:
 
 
 def _add_data(frame: bytes, found: list[bytes]) -> None:
-    lines = [line[5:].removeprefix(b" ") for line in frame.split(b"\n") if line.startswith(b"data:")]
-    if b"data" in frame.split(b"\n"):
-        lines.append(b"")  # a field name alone is that field with no value
+    lines = [
+        line[5:].removeprefix(b" ")
+        for line in frame.split(b"\n")
+        if line.startswith(b"data:") or line == b"data"  # a field name alone is that field with no value
+    ]
     if lines:
         found.append(b"\n".join(lines))
 

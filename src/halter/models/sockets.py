@@ -50,8 +50,8 @@ class SocketSource:
         exchange = _Exchange(request, ctx, progress)
         _exchange.set(exchange)
         try:
-            response = await self._pool().request(request, self._ssl)
-            yield _Body(response, request.label)
+            exchange.response = await self._pool().request(request, self._ssl)
+            yield _Body(exchange.response, request.label)
         except aiohttp.ClientError as error:
             raise _failure(request.label, error) from error
         except OSError as error:
@@ -109,6 +109,7 @@ class _Exchange:
 
     def __init__(self, request: HttpRequest, ctx: RunContext, progress: Progress) -> None:
         self.progress = progress
+        self.response: aiohttp.ClientResponse | None = None
         self.opened: list[socket.socket] = []  # raw sockets that this request has made
         self._raw: socket.socket | None = None
         self._protocol: ResponseHandler | None = None
@@ -160,6 +161,8 @@ class _Exchange:
             self.abort()
         elif not self._gone.done():
             self._gone.set_result(None)
+        if self.response is not None:
+            self.response.close()
         if not self._resource.is_closing:
             self._resource.end(Ended.FINISHED)
 

@@ -147,9 +147,7 @@ class MemorySource:
 class _Exchange:
     """One request on its way through the phases."""
 
-    def __init__(
-        self, source: MemorySource, request: HttpRequest, ctx: RunContext, progress: Progress
-    ) -> None:
+    def __init__(self, source: MemorySource, request: HttpRequest, ctx: RunContext, progress: Progress) -> None:
         self._source, self._request, self._ctx, self._progress = source, request, ctx, progress
 
     async def __aenter__(self) -> _Body:

@@ -1,8 +1,8 @@
-"""Halter's pytest plugin: virtual time, both event loops, the recording provider, and leaks, for your tests too.
+"""Halter's pytest plugin, for your tests too: virtual time, both event loops, the recording provider, leaks.
 
-1. It runs `async def` tests that carry one of *its* markers, and touches no other: pytest-asyncio and anyio keep
-theirs. 2. Importing it costs nothing: what a fixture needs is imported when a test asks for it. A suite that does
-not use it pays for its name.
+1. It runs `async def` tests that carry one of *its* markers, and touches no other: pytest-asyncio and anyio
+keep theirs. 2. Every suite where Halter is installed imports it, so that it imports next to nothing: what a
+fixture needs comes when a test asks for it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ MARKERS = (
     "loops: run this async test under asyncio and uvloop, as real_loop('asyncio', 'uvloop')",
 )
 BOTH = ("asyncio", "uvloop")
+OURS = ("virtual_time", "real_loop", "loops")
 LOOPS = (*BOTH, "asyncio-debug", "asyncio-eager")
 _LOOP = "halter_loop"
 
@@ -73,35 +74,31 @@ _Main = Callable[[], Coroutine[Any, Any, object]]
 
 
 def _runner_of(item: pytest.Function) -> Callable[[_Main], object] | None:
-    if not inspect.iscoroutinefunction(item.obj):
+    marker = _marker_of(item) if inspect.iscoroutinefunction(item.obj) else None
+    if marker is None:
         return None
-    virtual, names = item.get_closest_marker("virtual_time"), _loops_of(item)
-    if virtual is not None and names:
-        pytest.fail(f"{item.name}: virtual_time and a real loop exclude each other", pytrace=False)
-    if virtual is not None:
-        return lambda main: _run_virtually(main, virtual)
-    if names:
-        callspec = getattr(item, "callspec", None)
-        name = callspec.params.get(_LOOP, names[0]) if callspec else names[0]
-        return lambda main: _run_really(main, name)
-    return None
+    if marker.name == "virtual_time":
+        return lambda main: _run_virtually(main, marker)
+    names = _loops_of(item)
+    callspec = getattr(item, "callspec", None)
+    name = callspec.params.get(_LOOP, names[0]) if callspec else names[0]
+    return lambda main: _run_really(main, name)
+
+
+def _marker_of(node: pytest.Item | pytest.Collector) -> pytest.Mark | None:
+    """Our marker on a test; of several the nearest: a function's before its module's."""
+    return next((marker for marker in node.iter_markers() if marker.name in OURS), None)
 
 
 def _loops_of(node: pytest.Item | pytest.Collector) -> tuple[str, ...]:
-    """The loops that a test asks for; the nearest marker decides."""
-    for marker in node.iter_markers():
-        if marker.name == "loops":
-            return BOTH
-        if marker.name == "real_loop":
-            names = marker.args or ("asyncio",)
-            if unknown := [name for name in names if name not in LOOPS]:
-                raise pytest.UsageError(
-                    f"{node.nodeid}: real_loop knows {', '.join(LOOPS)}, not {unknown[0]!r}"
-                )
-            return names
-        if marker.name == "virtual_time":
-            return ()
-    return ()
+    """The real loops that a test asks for."""
+    marker = _marker_of(node)
+    if marker is None or marker.name == "virtual_time":
+        return ()
+    names = BOTH if marker.name == "loops" else marker.args or ("asyncio",)
+    if unknown := [name for name in names if name not in LOOPS]:
+        raise pytest.UsageError(f"{node.nodeid}: real_loop knows {', '.join(LOOPS)}; not {unknown[0]!r}")
+    return names
 
 
 def _run_virtually(main: _Main, marker: pytest.Mark) -> None:
@@ -149,7 +146,7 @@ def wire_process(wire_recordings: Path | None) -> Generator[Wire, None, None]:
 
 @pytest.fixture
 def wire(wire_process: Wire, request: pytest.FixtureRequest) -> WireProbe:
-    """The recording provider as this test sees it: `url(mode)`, `wait(…)`, `assert_closed(…)`; a tag of its own."""
+    """The recording provider as this test sees it: `url(mode)`, `wait(…)`, `assert_closed(…)`."""
     from halter.testing.wire_probe import WireProbe, tag_for
 
     return WireProbe(wire_process, tag_for(request.node.name))
@@ -160,7 +157,7 @@ def wire(wire_process: Wire, request: pytest.FixtureRequest) -> WireProbe:
 
 @pytest.fixture
 def no_leaks(request: pytest.FixtureRequest) -> Generator[Snapshot, None, None]:
-    """Fails the test if it leaves threads, descriptors, child processes, or tasks of Halter's background loop."""
+    """Fails the test if it leaves threads, descriptors, children, or tasks of Halter's background loop."""
     from halter.core import watchdog
     from halter.core.threads import background_loop
     from halter.testing.leaks import leak_check

@@ -120,9 +120,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         finally:
             self._held -= 1
 
-    def run_in_executor(
-        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
-    ) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """As asyncio's; time stands still until it is done. Raises `RealTimeError` without `real_threads`."""
         hold = contextlib.ExitStack()
         hold.enter_context(self.clock_held())

@@ -70,7 +70,7 @@ class WireProbe:
         """Asserts that the client has closed every request of this test; returns them.
 
         `within`: seconds after `since`, an instant of `time.monotonic()` (None: now). By the provider's
-        record: a connection that it ended itself, or that is still open, fails. So does a test without requests.
+        record: a connection that it ended itself, or that is open, fails. So does a test without requests.
         """
         since = time.monotonic() if since is None else since
         records = self._closed_by(since + within + _SLACK)

@@ -1,0 +1,264 @@
+"""The answers of OpenAI's chat completions, and of the many servers that speak its format: bytes in, deltas out.
+
+1. A good frame is decoded once, into structs of the fields used; what does not fit is salvaged field by field, and only
+what is no JSON at all is an error. 2. `[DONE]` or a finish reason ends the answer; usage may follow, and half a frame
+after it is nobody's failure. 3. Only the choice with index 0 is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from halter.core.context import Reply
+from halter.errors import MalformedStream, ProviderError, ServerFailed
+from halter.models.chat_calls import Calls
+from halter.models.chat_frames import UNFIT, Choice, Chunk, Delta, Groq, TokenCounts, decode_chunk, salvage, usage_of
+from halter.models.error_frames import describe_body, error_from, is_error
+from halter.models.lenient_json import read_json
+from halter.models.reasoning_details import ReasoningDetails
+
+
+class ChatWire:
+    """One model's format. `provider`: how its `Opaque` parts are marked. `key`: kept out of every error."""
+
+    __slots__ = ("_key", "name", "provider")
+
+    def __init__(self, name: str, *, provider: str = "chat", key: str = "") -> None:
+        self.name = name
+        self.provider = provider
+        self._key = key
+
+    def begin(self, reply: Reply) -> ChatDecoder:
+        return ChatDecoder(self, reply)
+
+    def describe_error(self, body: bytes) -> tuple[str, str | None]:
+        message, code = describe_body(body)
+        return self.redacted(message), code
+
+    def redacted(self, text: str) -> str:
+        """The text without the key, which some servers repeat."""
+        return text.replace(self._key, "[key]") if self._key else text
+
+    def __repr__(self) -> str:
+        return f"<ChatWire {self.name}>"
+
+
+class ChatDecoder:
+    """One attempt: feed it frames, or one whole body; it writes into its reply."""
+
+    __slots__ = ("_calls", "_details", "_is_done", "_reply", "_returned", "_text", "_wire", "is_over")
+
+    def __init__(self, wire: ChatWire, reply: Reply) -> None:
+        self.is_over = False
+        self._is_done = False
+        self._wire = wire
+        self._reply = reply
+        self._text = reply.text
+        self._calls = Calls()
+        self._details: ReasoningDetails | None = None
+        self._returned: dict[str, Any] | None = None
+
+    def frame(self, data: bytes) -> None:
+        """The data of one event. Raises `ProviderError` for an error frame, `MalformedStream` for what is no JSON."""
+        if self._is_done:
+            return
+        try:
+            chunk = decode_chunk(data)
+        except UNFIT:
+            self._unfit_frame(data)
+            return
+        self._take(chunk)
+        if chunk.choices is None and chunk.usage is None:
+            self._other_frame(data)
+
+    def whole(self, body: bytes) -> None:
+        """A complete answer that was not streamed. Raises as `frame`, also for JSON without an answer.
+
+        It is over unless it says itself that it is not, by `"finish_reason": null`: several servers give no reason.
+        """
+        value = self._read(body)
+        fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        chunk = salvage(Chunk, fields)
+        choices = chunk.choices or []
+        for choice in choices:
+            _number_calls(choice)
+        self._take(chunk)
+        if all(choice.index for choice in choices):
+            self._raise_if_error(fields)
+            raise MalformedStream(f"{self._wire.name}: no answer in {self._beginning(body)}")
+        if not _is_unfinished(fields):
+            self._end()
+
+    # --- one frame ------------------------------------------------------------------------------------------
+
+    def _take(self, chunk: Chunk) -> None:
+        choices = chunk.choices
+        if choices:
+            choice = choices[0]
+            if choice.index:
+                choice = next((choice for choice in choices if not choice.index), None)
+            if choice is not None:
+                self._take_choice(choice)
+        if chunk.usage is not None:
+            self._take_usage(chunk.usage)
+        if chunk.x_groq is not None:
+            self._take_groq(chunk.x_groq, has_usage=chunk.usage is not None)
+        if chunk.error:
+            raise self._error(chunk.error)
+
+    def _take_choice(self, choice: Choice) -> None:
+        delta = choice.delta if choice.delta is not None else choice.message
+        if delta is not None:
+            content = delta.content
+            if content:
+                if isinstance(content, str):
+                    self._text(content)
+                else:
+                    self._take_parts(content)
+            self._take_rest(delta)
+        if choice.usage is not None:
+            self._take_usage(choice.usage)
+        if choice.finish_reason:
+            self._take_finish(choice)
+
+    def _take_rest(self, delta: Delta) -> None:
+        reasoning = delta.reasoning_content or delta.reasoning  # both, where a server writes it twice
+        if reasoning:
+            self._reply.reasoning(reasoning)
+        if delta.reasoning_details:
+            self._take_details(delta.reasoning_details, is_shown=bool(reasoning))
+        if delta.refusal:
+            self._reply.refusal(delta.refusal)
+        if delta.tool_calls is not None:
+            for fragment in delta.tool_calls:
+                self._calls.take(fragment, self._reply)
+        if delta.function_call is not None:
+            self._calls.take_function(delta.function_call, self._reply)
+
+    def _take_parts(self, parts: list[Any]) -> None:
+        """Content as a list (Mistral): text, and thinking that holds text again; other kinds are skipped."""
+        for part in parts:
+            fields = cast("dict[str, Any]", part) if isinstance(part, dict) else {"type": "text", "text": part}
+            match fields:
+                case {"type": "text", "text": str(text)}:
+                    self._text(text)
+                case {"type": "thinking", "thinking": thinking}:
+                    self._reply.reasoning(_joined(thinking))
+                case {"type": "refusal", "refusal": str(text)}:
+                    self._reply.refusal(text)
+                case _:
+                    pass
+
+    def _take_details(self, fragments: list[Any], *, is_shown: bool) -> None:
+        self._details = self._details or ReasoningDetails()
+        readable = self._details.add(fragments)
+        if not is_shown:  # Snowflake: nowhere else
+            self._reply.reasoning(readable)
+
+    def _take_usage(self, counts: TokenCounts) -> None:
+        """Counts are for the answer so far: the last ones hold."""
+        if counts.prompt_tokens is not None or counts.completion_tokens is not None:
+            self._reply.assembly.usage = usage_of(counts)
+
+    def _take_groq(self, groq: Groq, *, has_usage: bool) -> None:
+        if groq.usage is not None and not has_usage:
+            self._take_usage(groq.usage)
+        if groq.error:
+            raise self._error(groq.error)
+
+    def _take_finish(self, choice: Choice) -> None:
+        if choice.finish_reason == "error":  # OpenRouter; the reason may stand beside it or on the frame
+            if choice.error:
+                raise self._error(choice.error)
+            raise ServerFailed(f"{self._wire.name} ended its answer with finish_reason 'error'", code="error")
+        self._reply.assembly.finish_reason = choice.finish_reason
+        self._end()
+
+    def _end(self) -> None:
+        """The terminal frame: what the provider needs back is complete."""
+        self.is_over = True
+        needed: dict[str, Any] = {}
+        if self._calls.extra_content:
+            needed["extra_content"] = self._calls.extra_content
+        blocks = self._details.whole() if self._details is not None else None
+        if blocks:
+            needed["reasoning_details"] = blocks
+        if needed and self._returned is None:
+            self._returned = {}
+            self._reply.assembly.carry(self._wire.provider, self._returned)
+        if self._returned is not None:
+            self._returned.update(needed)
+
+    # --- odd frames -----------------------------------------------------------------------------------------
+
+    def _unfit_frame(self, data: bytes) -> None:
+        text = data.strip()
+        if text.startswith(b"[DONE]"):
+            self._is_done = True
+            self._end()
+        elif text:
+            self._salvaged_frame(data)
+
+    def _salvaged_frame(self, data: bytes) -> None:
+        try:
+            value = self._read(data)
+        except MalformedStream:
+            if self.is_over:
+                return
+            raise
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            self._take(salvage(Chunk, fields))
+            self._raise_if_error(fields)
+
+    def _other_frame(self, data: bytes) -> None:
+        """No answer and no count: a ping, a kind we do not know, or an error in a shape of its own."""
+        self._raise_if_error(self._read(data))
+
+    def _raise_if_error(self, value: Any) -> None:
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            if fields.get("choices") is None and is_error(fields):
+                raise self._error(fields)
+
+    def _read(self, data: bytes) -> Any:
+        try:
+            return read_json(data)
+        except ValueError as error:
+            raise MalformedStream(f"{self._wire.name}: no JSON: {self._beginning(data)}") from error
+
+    def _beginning(self, data: bytes) -> str:
+        return self._wire.redacted(data[:2048].decode("utf-8", "replace"))[:200] or "an empty body"
+
+    def _error(self, found: Any) -> ProviderError:
+        error = error_from(found, self._wire.name)
+        error.args = (self._wire.redacted(str(error)),)
+        return error
+
+    def __repr__(self) -> str:
+        state = "done" if self._is_done else "over" if self.is_over else "open"
+        return f"<ChatDecoder {self._wire.name} {state}>"
+
+
+def _joined(thinking: Any) -> str:
+    """Mistral's thinking: text, or a list of text parts."""
+    if isinstance(thinking, str):
+        return thinking
+    parts = cast("list[Any]", thinking) if isinstance(thinking, list) else []
+    texts = [cast("dict[str, Any]", part).get("text") for part in parts if isinstance(part, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _is_unfinished(answer: dict[str, Any]) -> bool:
+    match answer:
+        case {"choices": [{"finish_reason": None}, *_]}:
+            return True
+        case _:
+            return False
+
+
+def _number_calls(choice: Choice) -> None:
+    """Whole calls are told apart by their place, whatever their ids."""
+    calls = choice.message.tool_calls if choice.message is not None else None
+    for place, call in enumerate(calls or ()):
+        call.index = place

@@ -1,0 +1,92 @@
+"""What every test here lives with: nothing is left behind, no warning is let pass, scenarios have numbers."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from halter.testing import pytest_plugin
+
+from .conformance_report import ConformanceReport
+
+pytest_plugins = ["pytester"]
+
+GRACE = 0.5  # seconds that a run gets to end after its test
+SERVICES = "HALTER_REQUIRE_SERVICES"
+STRICT = ("PytestUnraisableExceptionWarning", "PytestUnhandledThreadExceptionWarning")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--conformance", action="store_true", help="print the table of conformance scenarios")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    manager = config.pluginmanager
+    if not manager.is_registered(pytest_plugin):  # it is where Halter is installed, not on a bare PYTHONPATH
+        manager.register(pytest_plugin, "halter")
+    manager.register(ConformanceReport(config), "conformance")
+    for name in STRICT:
+        config.addinivalue_line("filterwarnings", f"error::pytest.{name}")
+
+
+# -- services that a machine may lack
+
+
+def require_service(name: str, found: bool) -> None:
+    """Skips the test if the service was not found; fails it where `HALTER_REQUIRE_SERVICES=1`."""
+    if found:
+        return
+    if os.environ.get(SERVICES, "0") not in ("", "0"):
+        pytest.fail(f"{name} was not found, and {SERVICES} is set", pytrace=False)
+    pytest.skip(f"needs {name}")
+
+
+@pytest.fixture(scope="session")
+def require() -> Callable[[str, bool], None]:
+    """`require("nginx", found)`: see `require_service`."""
+    return require_service
+
+
+# -- no run outlives its test
+
+
+def _live() -> dict[str, Any]:
+    """The live runs; none where nothing has imported the machinery."""
+    home = sys.modules.get("halter.core.home")
+    return dict(home.LIVE) if home is not None else {}
+
+
+@pytest.fixture(autouse=True)
+def no_run_is_left(request: pytest.FixtureRequest) -> Generator[None, None, None]:
+    """Fails a test that leaves live runs behind, and stops them, so that the next test is not blamed."""
+    before = _live()
+    yield
+    left = _left_since(before, GRACE)
+    names = [repr(execution) for execution in left.values()]
+    for execution in left.values():
+        execution.cancel("its test is over")
+    if left and not _left_since(before, GRACE):
+        names.append("(they ended when they were cancelled)")
+    if left:
+        pytest.fail(f"{request.node.name} has left live runs behind:\n  " + "\n  ".join(names), pytrace=False)
+
+
+def _left_since(before: dict[str, Any], wait: float) -> dict[str, Any]:
+    until = time.monotonic() + wait
+    left = _new(before)
+    while left and time.monotonic() < until:
+        left = {}
+        gc.collect()  # a handle in a cycle is dropped now, and its run stopped
+        time.sleep(0.005)
+        left = _new(before)
+    return left
+
+
+def _new(before: dict[str, Any]) -> dict[str, Any]:
+    return {id: execution for id, execution in _live().items() if id not in before}
