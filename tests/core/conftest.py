@@ -10,6 +10,7 @@ import pytest
 
 from halter import events
 
+
 @pytest.fixture
 def check_log() -> Callable[..., None]:
     """Asserts what must hold for every finished tree, given its root's events."""

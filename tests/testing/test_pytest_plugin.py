@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import re
 import shutil
 import subprocess
@@ -13,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import halter
+import halter.testing
 from halter.proof.wire import WireTimeout
 from halter.testing.wire_probe import WireProbe
 
@@ -47,8 +50,6 @@ def test_importing_the_plugin_imports_next_to_nothing() -> None:
 
 
 def test_the_package_finds_all_that_it_names() -> None:
-    import halter.testing
-
     for name in halter.testing.__all__:
         assert getattr(halter.testing, name) is not None
     assert set(halter.testing.__all__) <= set(dir(halter.testing))
@@ -232,10 +233,8 @@ def test_an_async_test_without_our_marker_is_left_alone(pytester: pytest.Pyteste
 # -- the recording provider
 
 
-def post(url: str) -> object:
+def post(url: str) -> http.client.HTTPConnection:
     """A streaming request on a connection that the test must close."""
-    import http.client
-
     parts = urlsplit(url)
     assert parts.hostname
     client = http.client.HTTPConnection(parts.hostname, parts.port)
@@ -270,9 +269,7 @@ def test_what_is_open_or_was_closed_too_late_fails(wire: WireProbe, monkeypatch:
     client = post(wire.url("stall"))
     wire.wait("token")
     began = time.monotonic()
-    with pytest.raises(
-        AssertionError, match=r"not closed by the client within 0\.01 s:\n  request \d+ \(stall\): still open"
-    ):
+    with pytest.raises(AssertionError, match=r"within 0\.01 s:\n  request \d+ \(stall\): still open"):
         wire.assert_closed(within=0.01, since=began)
     client.close()
     wire.wait("closed")
@@ -300,17 +297,13 @@ def test_requests_after_an_instant_are_named(wire: WireProbe) -> None:
     client = post(wire.url("stall"))
     wire.wait("token")
     wire.assert_no_requests_after(time.monotonic())
-    with pytest.raises(
-        AssertionError, match=r"1 requests began after the instant:\n  request \d+ \(stall\): 0\.\d+ s after"
-    ):
+    with pytest.raises(AssertionError, match=r"after the instant:\n  request \d+ \(stall\): 0\.\d+ s after"):
         wire.assert_no_requests_after(before)
     client.close()
 
 
 @pytest.mark.loops
 async def test_waiting_does_not_block_the_loop(wire: WireProbe) -> None:
-    import asyncio
-
     client = post(wire.url("stall"))
     waiting = asyncio.create_task(wire.awaited("token"))
     await asyncio.sleep(0)
@@ -454,7 +447,7 @@ def test_without_the_option_there_is_no_table(pytester: pytest.Pytester) -> None
     assert "scenarios:" not in own_suite(pytester, "def test_it(): pass").stdout.str()
 
 
-@pytest.mark.parametrize("name", ["A94", "0", "first", "A1-A3"])
+@pytest.mark.parametrize("name", ["A94", "A1-A3"])
 def test_a_scenario_that_is_not_listed_stops_the_collection(pytester: pytest.Pytester, name: str) -> None:
     result = own_suite(pytester, f"import pytest\n@pytest.mark.scenario({name!r})\ndef test_it(): pass")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -167,8 +167,11 @@ class Reply:
         """Shows more of a refusal: it is the answer, and is marked as what it is."""
         if self._cell or not text:
             return
+        pieces = self.assembly.pieces(Refusal)
+        if not self.shown:
+            self._execution.pieces = pieces  # a refusal is an answer too
         self.shown = True
-        self.assembly.pieces(Refusal).append(text)
+        pieces.append(text)
         self._write_delta(events.TextDelta, text=text, message_id=self.message_id)
 
     def tool_fragment(self, key: int | str, id: str | None, name: str | None, fragment: str) -> None:
@@ -418,7 +421,15 @@ class RunContext:
         resource = Resource("thread", label, self.run_id, None, execution.on_resource_end, patience=THREAD_PATIENCE)
         execution.hold(resource)
         future = call_in_thread(fn, *args, **kwargs)
-        future.add_done_callback(lambda _: resource.end(Ended.FINISHED))
+
+        def returned(future: asyncio.Future[T]) -> None:
+            assert execution.home is not None
+            execution.home.read_inbox()  # what it emitted comes before what it returned
+            if not future.cancelled():
+                future.exception()  # looked at: of an abandoned thread nobody else will
+            resource.end(Ended.FINISHED)
+
+        future.add_done_callback(returned)
         # Shielded: a cancelled wait must not count the thread, which goes on, as ended.
         return await asyncio.shield(future)
 
@@ -455,6 +466,10 @@ class RunContext:
             answer = await asyncio.wait_for(future, timeout)
         except TimeoutError:
             self._received(request_id, "expired")
+            raise
+        except asyncio.CancelledError:
+            if not execution.cell:  # a scope within the body gave up; a stop resolves it when it seals the run
+                self._received(request_id, "cancelled")
             raise
         else:
             self._received(request_id, "answered", answer)

@@ -109,9 +109,9 @@ class Execution:
     # --- looking --------------------------------------------------------------------------------------------
 
     @property
-    def is_live(self) -> bool:
-        """Started, and not over."""
-        return self.home is not None and self.result is None
+    def is_begun(self) -> bool:
+        """Somebody has started it, and it is not over."""
+        return "starter" in self.claims and self.result is None
 
     @property
     def is_stopping(self) -> bool:
@@ -221,11 +221,13 @@ class Execution:
         inherited = self.parent.deadline if self.parent else None
         own = None if self.options.timeout is None else loop.time() + self.options.timeout
         if own is not None and (inherited is None or own < inherited):
-            late = Cancellation(reason=CancelReason.TIMEOUT, message=f"after {self.options.timeout} s")
-            self.timer = loop.call_at(own, self.request_stop, late)
+            self.timer = loop.call_at(own, self._time_out)
         self.deadline = min((at for at in (own, inherited) if at is not None), default=None)
         if self.options.cancellation is not None:
             self.governor = self.options.cancellation.govern(self)
+
+    def _time_out(self) -> None:
+        self.cancel(f"after {self.options.timeout:g} s", reason=CancelReason.TIMEOUT)
 
     # --- the body -------------------------------------------------------------------------------------------
 
@@ -236,6 +238,9 @@ class Execution:
         except BaseException as error:  # also SystemExit: it must not travel through the loop
             ending = self._ending_of(error)
         self.body_is_over = True
+        assert self.home is not None
+        if self.home.is_here:
+            self.home.read_inbox()  # what its threads emitted before it ended
         if self.claim(ending) is not ending:
             self._keep_error(ending.error)
         elif ending.status is RunStatus.CANCELLED and self.request() is None:
@@ -326,13 +331,13 @@ class Execution:
             self.end_unstarted()
 
     def end_unstarted(self) -> None:
-        """Its one and only event, in a log of its own unless the tree still writes."""
+        """Its one and only event, in a log of its own unless its parent still writes."""
         request = self.request() or self.cell["end"].cancellation if self.cell else self.request()
         assert request is not None
         self.claim(Ending(RunStatus.CANCELLED, cancellation=request))
         self._note(request if not self.requests else None)
         tree = self.log
-        if self.parent is not None and (self.home is None or self.root.result is not None):
+        if self.parent is not None and (self.home is None or self.parent.result is not None):
             self.log = Log()
         self.status = advance(self.status, RunStatus.CANCELLING)
         self.finish(confirmed=True)

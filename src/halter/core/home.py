@@ -11,6 +11,7 @@ import _thread
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import time
 from collections import deque
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from halter.core.execution import Execution
 
 EXIT_PATIENCE = 2.0
+_logger = logging.getLogger("halter")
 
 
 class Home:
@@ -70,12 +72,16 @@ class Home:
         self._inbox.append(fn)
         if not self._is_awake:
             self._is_awake = True
-            self.wake(self._read_inbox)
+            self.wake(self.read_inbox)
 
-    def _read_inbox(self) -> None:
+    def read_inbox(self) -> None:
+        """Calls what has been posted so far. What comes meanwhile is next: a flood must not starve a stop."""
         self._is_awake = False
-        while self._inbox:
-            self._inbox.popleft()()
+        for _ in range(len(self._inbox)):
+            try:
+                self._inbox.popleft()()
+            except Exception:
+                _logger.exception("something that a thread had posted failed; the others are not affected")
 
     # --- what lives here ------------------------------------------------------------------------------------
 

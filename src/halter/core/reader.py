@@ -72,17 +72,19 @@ class Cursor:
 
     def _refill(self) -> Event | None:
         """The next event that is there already; `None` if there is none yet, or no more."""
-        if self._cell and not self._past_cut and not self._skip_to_cut():
-            return None
         execution = self._execution
-        while (event := self.take()) is None and self.seen < execution.last_seq:
+        # Looked at in each turn: a stop may come between any two of these lines.
+        while not self._cell or self._past_cut or self._skip_to_cut():
+            event = self.take()
+            if event is not None or self.seen >= execution.last_seq:
+                return event
             after = max(self.seen, execution.first_seq - 1)
             found = execution.log.read(after, YIELD_EVERY)
             if not found:
                 return None
             self.seen = after
             self._batch = iter(found if execution.parent is None else self._of_family(found))
-        return event
+        return None
 
     def _of_family(self, found: Sequence[Event]) -> Iterator[Event]:
         """The events of this run and those under it; what is passed over counts as seen."""

@@ -153,7 +153,7 @@ class Run(Generic[T_co]):
         return self
 
     def __del__(self) -> None:
-        if getattr(self, "_stops_when_dropped", False) and self._execution.is_live:
+        if getattr(self, "_stops_when_dropped", False) and self._execution.is_begun:
             self._execution.cancel(reason=CancelReason.HANDLE_DROPPED)
 
     # --- waiting --------------------------------------------------------------------------------------------

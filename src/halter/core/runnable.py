@@ -93,7 +93,7 @@ def _parent(given: Run[Any] | _Inherit | None) -> Execution | None:
     execution = given._execution
     if execution.home is None:
         raise ConfigurationError(f"run {given.id} has not started: it cannot be a parent yet")
-    return execution if execution.result is None else None
+    return execution  # if it is over, the new run is born cancelled
 
 
 def _checked_id(id: str | None) -> str | None:

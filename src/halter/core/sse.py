@@ -20,12 +20,10 @@ class FrameSplitter:
     `MalformedStream` for a frame of more than `LARGEST_FRAME` bytes.
     """
 
-    __slots__ = ("_at_start", "_held_cr", "_kept", "_kept_size", "_last")
+    __slots__ = ("_at_start", "_held_cr", "_kept")
 
     def __init__(self) -> None:
-        self._kept: list[bytes] = []  # the beginning of a frame that is not complete
-        self._kept_size = 0
-        self._last = b""  # its last byte: the first half of a separator, perhaps
+        self._kept = bytearray()  # the beginning of a frame that is not complete
         self._held_cr = False
         self._at_start = True
 
@@ -33,39 +31,29 @@ class FrameSplitter:
         """The data of the frames that this read completes, in order."""
         if self._held_cr or b"\r" in chunk:
             chunk = self._with_plain_line_ends(chunk)
-        if b"\n\n" not in chunk and not (self._last == b"\n" and chunk[:1] == b"\n"):
-            self._keep(chunk)
+        kept = self._kept
+        before = len(kept)
+        kept += chunk
+        # The last byte kept before may be the first half of a separator.
+        if b"\n" not in chunk or kept.find(b"\n\n", before - 1 if before else 0) < 0:
+            if len(kept) > LARGEST_FRAME:
+                raise MalformedStream(f"a frame of more than {LARGEST_FRAME} bytes")
             return []
-        if self._kept:
-            self._kept.append(chunk)
-            chunk = b"".join(self._kept)
-            self._kept.clear()
-            self._kept_size = 0
+        chunk = bytes(kept)
+        kept.clear()
         if self._at_start:
             chunk = self._without_bom(chunk)
         frames = chunk.split(b"\n\n")
-        rest = frames.pop()
-        self._last = b""
-        if rest:
-            self._keep(rest)
+        kept += frames.pop()
         return _data_of(frames)
 
     def close(self) -> list[bytes]:
         """The data of a last frame that the end of the stream completes."""
-        rest = b"".join(self._kept)
+        rest = bytes(self._kept)
         self._kept.clear()
         if self._at_start:
             rest = self._without_bom(rest)
         return _data_of([rest]) if rest else []
-
-    def _keep(self, chunk: bytes) -> None:
-        if not chunk:
-            return
-        self._kept.append(chunk)
-        self._kept_size += len(chunk)
-        self._last = chunk[-1:]
-        if self._kept_size > LARGEST_FRAME:
-            raise MalformedStream(f"a frame of more than {LARGEST_FRAME} bytes")
 
     def _with_plain_line_ends(self, chunk: bytes) -> bytes:
         """CRLF and CR become LF; a CR at the end waits for what follows it."""

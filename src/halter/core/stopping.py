@@ -224,10 +224,11 @@ def _count_down(member: Execution, ticks: int) -> None:
 
 
 def abandon(member: Execution) -> None:
-    """The grace is over: whatever is left is cancelled once more, named, and let go of. Children first."""
+    """The grace is over: whatever is left is cancelled once more, closed, named, and let go of. Children first."""
     for child in list(member.children.values()):
         abandon(child)
     deliver(member)
+    _close_all([member])  # what was opened after the cut
     for resource in list(member.resources.values()):
         _abandon_resource(resource, member)
 
@@ -249,13 +250,12 @@ def wind_down(execution: Execution) -> None:
     if ending.status is RunStatus.CANCELLED:
         execution.claims.setdefault("instant", time.monotonic())
         on_request(execution)
+        _close_all([execution])  # what was opened after the cut
         return
     for child in list(execution.children.values()):
         child.cancel(reason=CancelReason.PARENT_FINISHED)
-    leftovers = [resource for resource in execution.resources.values() if resource is not execution.body]
-    for resource in sorted(leftovers, key=lambda resource: resource.age, reverse=True):
-        close(resource, execution)
-    if execution.children or leftovers:
+    _close_all([execution])
+    if execution.children or len(execution.resources) > 1:
         _arm_grace(execution, CancelMode.IMMEDIATE, execution.options.grace)
 
 

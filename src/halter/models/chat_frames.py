@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -94,17 +95,28 @@ _LISTS = frozenset(("choices", "tool_calls"))
 
 def salvage(kind: type[_S], fields: dict[str, Any]) -> _S:
     """As much of a decoded value as fits the struct; a field that does not is as if it were missing."""
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError:
+        pass  # field by field, then
     kept: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
-        value, nested = fields.get(field.name), _NESTED.get(field.name)
+    for name, alone in _fields_of(kind):
+        value, nested = fields.get(name), _NESTED.get(name)
         if nested is not None and value is not None:
-            kept[field.name] = _salvaged(nested, value, is_list=field.name in _LISTS)
+            kept[name] = _salvaged(nested, value, is_list=name in _LISTS)
             continue
         try:
-            kept[field.name] = msgspec.convert(value, field.type, strict=False)
+            kept[name] = getattr(msgspec.convert({name: value}, alone, strict=False), name)
         except msgspec.ValidationError:
             pass  # the default stands
     return kind(**kept)
+
+
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, type[msgspec.Struct]], ...]:
+    """Each field in a struct of its own: msgspec prepares a struct once, a bare type at each conversion."""
+    fields = msgspec.structs.fields(kind)
+    return tuple((field.name, msgspec.defstruct("Alone", [(field.name, field.type)])) for field in fields)
 
 
 def _salvaged(kind: type[msgspec.Struct], value: Any, *, is_list: bool) -> Any:

@@ -98,7 +98,7 @@ class ChatDecoder:
             if choice.index:
                 choice = next((choice for choice in choices if not choice.index), None)
             if choice is not None:
-                self._take_choice(choice)
+                self._take_choice(choice, chunk.error)
         if chunk.usage is not None:
             self._take_usage(chunk.usage)
         if chunk.x_groq is not None:
@@ -106,7 +106,7 @@ class ChatDecoder:
         if chunk.error:
             raise self._error(chunk.error)
 
-    def _take_choice(self, choice: Choice) -> None:
+    def _take_choice(self, choice: Choice, error: Any) -> None:
         delta = choice.delta if choice.delta is not None else choice.message
         if delta is not None:
             content = delta.content
@@ -119,7 +119,7 @@ class ChatDecoder:
         if choice.usage is not None:
             self._take_usage(choice.usage)
         if choice.finish_reason:
-            self._take_finish(choice)
+            self._take_finish(choice.finish_reason, choice.error or error)
 
     def _take_rest(self, delta: Delta) -> None:
         reasoning = delta.reasoning_content or delta.reasoning  # both, where a server writes it twice
@@ -166,12 +166,12 @@ class ChatDecoder:
         if groq.error:
             raise self._error(groq.error)
 
-    def _take_finish(self, choice: Choice) -> None:
-        if choice.finish_reason == "error":  # OpenRouter; the reason may stand beside it or on the frame
-            if choice.error:
-                raise self._error(choice.error)
+    def _take_finish(self, reason: str, error: Any) -> None:
+        if reason == "error":  # OpenRouter; what happened stands in the choice or on the frame
+            if error:
+                raise self._error(error)
             raise ServerFailed(f"{self._wire.name} ended its answer with finish_reason 'error'", code="error")
-        self._reply.assembly.finish_reason = choice.finish_reason
+        self._reply.assembly.finish_reason = reason
         self._end()
 
     def _end(self) -> None:

@@ -48,7 +48,8 @@ class SocketSource:
     @asynccontextmanager
     async def open(self, request: HttpRequest, ctx: RunContext, progress: Progress) -> AsyncGenerator[_Body]:
         exchange = _Exchange(request, ctx, progress)
-        _exchange.set(exchange)
+        cell = _Cell(exchange)
+        _current.set(cell)
         try:
             exchange.response = await self._pool().request(request, self._ssl)
             yield _Body(exchange.response, request.label)
@@ -57,6 +58,7 @@ class SocketSource:
         except OSError as error:
             raise ConnectionFailed(f"{request.label}: {error}") from error
         finally:
+            cell.exchange = None
             exchange.leave()
 
     def _pool(self) -> _Pool:
@@ -101,7 +103,17 @@ class _Body:
 
 # --- one request on its socket ------------------------------------------------------------------------------
 
-_exchange: contextvars.ContextVar[_Exchange | None] = contextvars.ContextVar("halter_exchange", default=None)
+
+class _Cell:
+    """Which exchange is meant, while it lasts: a kept connection keeps the context in which it was made."""
+
+    __slots__ = ("exchange",)
+
+    def __init__(self, exchange: _Exchange | None) -> None:
+        self.exchange = exchange
+
+
+_current: contextvars.ContextVar[_Cell] = contextvars.ContextVar("halter_exchange", default=_Cell(None))  # noqa: B039 - never filled
 
 
 class _Exchange:
@@ -216,20 +228,20 @@ class _Connector(aiohttp.TCPConnector):
         family, kind, protocol, _, _ = address
         raw = socket.socket(family, kind, protocol)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        exchange = _exchange.get()
+        exchange = _current.get().exchange
         if exchange is not None:
             exchange.opened.append(raw)
         return raw
 
     async def connect(self, *args: Any, **options: Any) -> aiohttp.connector.Connection:
         connection = await super().connect(*args, **options)
-        exchange = _exchange.get()
+        exchange = _current.get().exchange
         if exchange is not None:
             exchange.take(connection, self._raw_of(connection, exchange))
         return connection
 
     async def _create_connection(self, *args: Any, **options: Any) -> ResponseHandler:
-        exchange = _exchange.get()
+        exchange = _current.get().exchange
         if exchange is not None:
             exchange.progress.connecting()
         return await super()._create_connection(*args, **options)

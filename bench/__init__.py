@@ -1,0 +1,1 @@
+"""The measurements behind `docs/benchmarks.md`: `python -m bench --help`."""

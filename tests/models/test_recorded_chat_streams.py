@@ -1,0 +1,201 @@
+"""F59: every recorded chat stream, however it is cut, gives what the official SDK makes of the same bytes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
+
+from halter.errors import RequestRejected
+from halter.testing import split_sweep
+
+from .recording_reply import Decoded, decode
+
+RECORDINGS = Path(__file__).parents[3] / "shared" / "recorded-streams" / "openai-chat"
+NAMES = sorted(path.stem for path in RECORDINGS.glob("*.sse"))
+SMALL = 8 * 1024
+
+pytestmark = [
+    pytest.mark.scenario("F59"),
+    pytest.mark.skipif(not NAMES, reason="the recorded streams are not here"),
+]
+
+# Where the SDK's own accumulation differs, and the bytes that show it.
+SDK_DIFFERS: dict[str, dict[str, Any]] = {
+    "groq-groq-model-web-search-tool-stream-0": {
+        # b'"x_groq":{"usage":{"queue_time":0.235881,"prompt_tokens":5003,' — the only count; the SDK knows no x_groq.
+        "usage": (5003, 359, 0, 0),
+    },
+}
+# Streams that the SDK's accumulator does not survive, by its words; its chunks are added up here instead.
+# b'"annotations":[{"type":"url_citation",' — entries of a list in a delta, without an `index`.
+SDK_BREAKS = {"openrouter-openrouter-web-search-annotations-stream-0": "to have an `index` key"}
+
+
+def read(name: str) -> bytes:
+    return (RECORDINGS / f"{name}.sse").read_bytes()
+
+
+# --- what the SDK makes of it -------------------------------------------------------------------------------
+
+
+class SdkAnswer:
+    """The official SDK's view of some bytes: its chunks, their accumulation, and what it raised."""
+
+    def __init__(self, body: bytes) -> None:
+        self.chunks: list[Any] = []
+        self.state_error: Exception | None = None
+        self.error: openai.APIError | None = None
+        state = ChatCompletionStreamState()
+        client = sdk_client(body)
+        try:
+            for chunk in client.chat.completions.create(model="m", messages=[], stream=True):
+                self.chunks.append(chunk)
+                self._accumulate(state, chunk)
+        except openai.APIError as error:
+            self.error = error
+        finally:
+            client.close()
+        self.choice = state.current_completion_snapshot.choices[0]
+
+    def _accumulate(self, state: ChatCompletionStreamState[Any], chunk: Any) -> None:
+        if self.state_error is None:
+            try:
+                state.handle_chunk(chunk)
+            except RuntimeError as error:
+                self.state_error = error
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        message = self.choice.message
+        text = message.content or ""
+        finish_reason = self.choice.finish_reason
+        if self.state_error is not None:
+            choices = [choice for chunk in self.chunks for choice in chunk.choices]
+            text = "".join(choice.delta.content or "" for choice in choices)
+            finish_reason = next(filter(None, (choice.finish_reason for choice in reversed(choices))), None)
+        return {
+            "text": text,
+            "reasoning": reasoning_of(message.model_extra or {}),
+            "refusal": message.refusal or "",
+            "calls": [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()],
+            "finish_reason": finish_reason,
+            "usage": self._usage(),
+        }
+
+    def _usage(self) -> tuple[int, int, int, int] | None:
+        # The accumulator keeps the last chunk's usage even if that is none: OpenAI's moderation chunk comes after it.
+        usage = next((chunk.usage for chunk in reversed(self.chunks) if chunk.usage), None)
+        if usage is None:
+            return None
+        before, after = usage.prompt_tokens_details, usage.completion_tokens_details
+        cached, reasoning = before and before.cached_tokens, after and after.reasoning_tokens
+        return usage.prompt_tokens, usage.completion_tokens, cached or 0, reasoning or 0
+
+
+def sdk_client(body: bytes) -> openai.OpenAI:
+    """The SDK over a transport that answers with these bytes; it brings its own httpx, under one of two names."""
+    http_name = next(name for name in ("httpx2", "httpx") if hasattr(importlib.import_module(SDK_BASE), name))
+    http = importlib.import_module(http_name)
+    head = {"content-type": "text/event-stream"}
+    transport = http.MockTransport(lambda _: http.Response(200, headers=head, content=body))
+    client = http.Client(transport=transport)
+    return openai.OpenAI(api_key="none", base_url="http://sdk.test/v1", max_retries=0, http_client=client)
+
+
+SDK_BASE = "openai._base_client"
+
+
+def reasoning_of(extra: dict[str, Any]) -> str:
+    details = extra.get("reasoning_details") or []
+    return (
+        extra.get("reasoning_content")
+        or extra.get("reasoning")
+        or "".join(block.get("text") or "" for block in details)
+    )
+
+
+def facts_of(decoded: Decoded) -> dict[str, Any]:
+    message = decoded.message
+    usage = message.usage
+    return {
+        "text": message.text,
+        "reasoning": message.reasoning,
+        "refusal": message.refusal,
+        "calls": [(call.id, call.name, call.arguments) for call in message.tool_calls],
+        "finish_reason": message.finish_reason,
+        "usage": usage and (usage.input, usage.output, usage.cached, usage.reasoning),
+    }
+
+
+# --- the facts ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_cut_of_a_recorded_stream_gives_the_same_message(name: str) -> None:
+    """A small stream is cut at each byte, a large one at places all over; both at random and into single bytes."""
+    body = read(name)
+    every = 1 if len(body) <= SMALL else len(body) // 128
+    tried = split_sweep(decode, body, every=every, cuts=1000 if len(body) <= 4 * SMALL else 100)
+    assert tried > 200
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recorded_stream_gives_what_the_official_sdk_accumulates(name: str) -> None:
+    """Text, reasoning, refusal, calls, finish reason and usage are the SDK's, except where the table shows why not."""
+    body = read(name)
+    sdk, decoded = SdkAnswer(body), decode([body])
+    assert (sdk.state_error is not None) == (name in SDK_BREAKS)
+    assert SDK_BREAKS.get(name, "") in str(sdk.state_error)
+    assert facts_of(decoded) == sdk.facts | SDK_DIFFERS.get(name, {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recorded_stream_is_over_unless_the_provider_failed_in_it(name: str) -> None:
+    """Where the SDK raises, so do we, with its message, as what it is; every other recording has its terminal frame."""
+    body = read(name)
+    sdk, decoded = SdkAnswer(body), decode([body])
+    if sdk.error is None:
+        assert decoded.error is None
+        assert decoded.is_over
+    else:
+        assert isinstance(decoded.error, RequestRejected)
+        assert sdk.error.message in str(decoded.error)
+        assert (decoded.error.status, decoded.error.code) == (400, "tool_use_failed")
+        assert not decoded.is_over
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_crlf_and_missing_spaces_change_nothing_in_a_recorded_stream(name: str) -> None:
+    """The same stream with CRLF line ends, and without the space behind `data:`, is the same message."""
+    body = read(name)
+    expected = decode([body])
+    assert decode([body.replace(b"\n", b"\r\n")]) == expected
+    assert decode([body.replace(b"data: ", b"data:")]) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "reasoning-0" in name or "native-options" in name])
+def test_signed_and_encrypted_reasoning_is_kept_as_the_provider_wrote_it(name: str) -> None:
+    """OpenRouter's blocks come back whole: fragments joined, signature and data byte for byte."""
+    message = decode([read(name)]).message
+    (kept,) = [part for part in message.parts if type(part).__name__ == "Opaque"]
+    (block,) = kept.data["reasoning_details"]
+    frames = [json.loads(line[6:]) for line in read(name).split(b"\n") if line.startswith(b"data: {")]
+    sent = [
+        detail
+        for frame in frames
+        for choice in frame["choices"]
+        for detail in choice["delta"].get("reasoning_details") or ()
+    ]
+    told: dict[str, Any] = {}
+    for detail in sent:
+        told |= {key: value for key, value in detail.items() if value not in (None, "")}
+    if any("text" in detail for detail in sent):
+        told["text"] = "".join(detail.get("text", "") for detail in sent)
+    assert {key: value for key, value in block.items() if value not in (None, "")} == told
+    assert block.get("signature") or block.get("data")
