@@ -107,8 +107,7 @@ class OpenAISDK(TaskClient):
     def __init__(self) -> None:
         import openai
 
-        limits = openai.DefaultAsyncHttpxClient(limits=_no_limits(), timeout=None)
-        self._client = openai.AsyncOpenAI(base_url="http://127.0.0.1", api_key="none", max_retries=0, http_client=limits)
+        self._client = openai.AsyncOpenAI(base_url="http://127.0.0.1", api_key="none", max_retries=0)
         self._at: dict[str, openai.AsyncOpenAI] = {}
 
     async def read(self, url: str, texts: list[str]) -> None:
@@ -121,12 +120,6 @@ class OpenAISDK(TaskClient):
 
     async def close(self) -> None:
         await self._client.close()
-
-
-def _no_limits() -> Any:
-    from openai._base_client import httpx  # whichever generation this SDK stands on
-
-    return httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class Halter:

@@ -35,6 +35,9 @@ def check_log() -> Callable[..., None]:
                 ended[event.run_id] = event.seq
             if isinstance(event, events.Cancelled) and event.run_id in started:
                 assert event.run_id in cancelling, "cancelled without run.cancelling"
+        asked = [event.request_id for event in log if isinstance(event, events.InputRequested)]
+        received = [event.request_id for event in log if isinstance(event, events.InputReceived)]
+        assert sorted(asked) == sorted(received), "each request for input is resolved, once"
         assert set(ended) == set(parents), "each run that shows up has its terminal event"
         for run_id, parent_id in parents.items():
             if parent_id is not None:

@@ -301,11 +301,11 @@ class RunContext:
             if not execution.cell:
                 write()
             return
-        self._raise_in_thread()
+        self._raise_if_over()
         assert execution.home is not None
         execution.home.post(lambda: None if execution.cell else write())
 
-    def _raise_in_thread(self) -> None:
+    def _raise_if_over(self) -> None:
         self._execution.token.raise_if_cancelled()
         if self._execution.cell:
             raise NoCurrentRun(f"run {self.run_id} is over; nothing can be emitted into it")
@@ -414,8 +414,10 @@ class RunContext:
     async def in_thread(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls a blocking function in a daemon thread that carries this run; returns or raises what it does.
 
-        At a stop it has 100 ms to end by itself (it may poll `ctx.token`), then it is abandoned and named.
+        At a stop it has 100 ms to end by itself (it may poll `ctx.token`), then it is abandoned and named. Raises
+        `RunCancelled` after the cut: nothing new is started.
         """
+        self._raise_if_over()
         execution = self._execution
         label = getattr(fn, "__qualname__", repr(fn))
         resource = Resource("thread", label, self.run_id, None, execution.on_resource_end, patience=THREAD_PATIENCE)
@@ -446,8 +448,10 @@ class RunContext:
     ) -> Any:
         """Waits for `run.answer(request_id, value)` and returns the value; the run is `waiting` meanwhile.
 
-        `timeout`: seconds; then `TimeoutError`. Cancellation-safe: the request is resolved as cancelled.
+        `timeout`: seconds; then `TimeoutError`. Cancellation-safe: the request is resolved as cancelled. Raises
+        `RunCancelled` after the cut: nobody would answer any more.
         """
+        self._raise_if_over()
         execution = self._execution
         request_id = new_id()
         future = execution.inputs[request_id] = asyncio.get_running_loop().create_future()
@@ -463,23 +467,24 @@ class RunContext:
         )
         self._wait(True)
         try:
-            answer = await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout(timeout):  # `wait_for` loses a cancel that comes together with the answer
+                answer = await future
         except TimeoutError:
             self._received(request_id, "expired")
             raise
         except asyncio.CancelledError:
-            if not execution.cell:  # a scope within the body gave up; a stop resolves it when it seals the run
-                self._received(request_id, "cancelled")
+            self._received(request_id, "cancelled")  # a scope within the body gave up
             raise
         else:
             self._received(request_id, "answered", answer)
             return answer
         finally:
-            self._wait(False)
+            self._wait(bool(execution.inputs))
 
     def _received(self, request_id: str, outcome: events.InputOutcome, answer: Any = None) -> None:
-        if self._execution.inputs.pop(request_id, None) is not None:
-            self.write(events.InputReceived, request_id=request_id, outcome=outcome, answer=answer)
+        execution = self._execution
+        if not execution.cell and execution.inputs.pop(request_id, None) is not None:  # else the seal resolves it
+            execution.write(events.InputReceived, request_id=request_id, outcome=outcome, answer=answer)
 
     def _wait(self, waiting: bool) -> None:
         execution = self._execution

@@ -246,15 +246,15 @@ class Execution:
         elif ending.status is RunStatus.CANCELLED and self.request() is None:
             self._note(ending.cancellation)
         foreign = ending.cancellation is not None and ending.cancellation.reason is CancelReason.SHUTDOWN
-        if isinstance(ending.error, GeneratorExit):
-            stopping.lose(self)  # the loop is gone and nothing may be awaited
+        if not self.home.is_here:
+            stopping.lose(self)  # the coroutine is being thrown away: its loop is gone, and nothing may be awaited
         else:
             stopping.wind_down(self)
             if foreign:  # the loop is about to end: seal in this very task
                 await self._until_others_ended()
 
     def _ending_of(self, error: BaseException) -> Ending:
-        task = asyncio.current_task() if not isinstance(error, GeneratorExit) else None
+        task = self.task
         if isinstance(error, asyncio.CancelledError) and not self.cell and task and task.cancelling():
             shutdown = Cancellation(reason=CancelReason.SHUTDOWN, message="its task was cancelled from outside")
             return Ending(RunStatus.CANCELLED, cancellation=shutdown)

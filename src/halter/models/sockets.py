@@ -67,7 +67,7 @@ class SocketSource:
         pool = home.kept.get(key)
         if pool is None:
             pool = home.kept[key] = _Pool(self._connections)
-            home.at_close(pool.close)
+            home.at_close(pool.close, lost=pool.lose)
         return pool
 
     def __repr__(self) -> str:
@@ -113,7 +113,8 @@ class _Cell:
         self.exchange = exchange
 
 
-_current: contextvars.ContextVar[_Cell] = contextvars.ContextVar("halter_exchange", default=_Cell(None))  # noqa: B039 - never filled
+_NONE = _Cell(None)
+_current: contextvars.ContextVar[_Cell] = contextvars.ContextVar("halter_exchange", default=_NONE)
 
 
 class _Exchange:
@@ -186,8 +187,9 @@ class _Pool:
     """One loop's connections."""
 
     def __init__(self, connections: int) -> None:
+        self._connector = _Connector(connections)
         self._session = aiohttp.ClientSession(
-            connector=_Connector(connections),
+            connector=self._connector,
             timeout=NO_TIMEOUT,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
@@ -208,6 +210,11 @@ class _Pool:
 
     async def close(self) -> None:
         await self._session.close()
+
+    def lose(self) -> None:
+        """Its loop is gone, or another process's: nothing is closed here, and that loop is told nothing."""
+        self._connector.lose()
+        self._session.detach()
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -239,6 +246,16 @@ class _Connector(aiohttp.TCPConnector):
         if exchange is not None:
             exchange.take(connection, self._raw_of(connection, exchange))
         return connection
+
+    async def _wait_for_available_connection(self, *args: Any, **options: Any) -> None:
+        try:
+            await super()._wait_for_available_connection(*args, **options)
+        except BaseException:
+            self._release_waiter()  # it may have been told of a free slot just before: the next one is
+            raise
+
+    def lose(self) -> None:
+        self._closed = True
 
     async def _create_connection(self, *args: Any, **options: Any) -> ResponseHandler:
         exchange = _current.get().exchange

@@ -1,0 +1,102 @@
+"""`python -m bench`: measure, print, and on request check the lines and write the page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from bench import machine, page
+from bench.child import ChildFailed
+from bench.cost import measure_flood, measure_paced
+from bench.imports import measure_imports
+from bench.memory import measure_held, measure_idle
+from bench.rounds import Options
+from bench.stop import measure_crowd, measure_stop
+from bench.table import Table
+
+Measure = Callable[[Options], Table]
+
+# subject → what is measured, and a word on it
+SUBJECTS: dict[str, tuple[Sequence[Measure], str]] = {
+    "cost": ((measure_flood,), "CPU per token of a flood, against a bare protocol, a loop by hand, the SDK"),
+    "paced": ((measure_paced,), "CPU per token of 20 streams at 100 tokens/s"),
+    "stop": ((measure_stop,), "from cancel() to the provider seeing the close, in four states, from three places"),
+    "crowd": ((measure_crowd,), "the same among 1,000 other streams"),
+    "memory": ((measure_idle, measure_held), "of an idle stream, and of a long run that is held"),
+    "import": ((measure_imports,), "how long `import halter` takes"),
+}
+
+DESCRIPTION = """\
+Measures Halter against what one would use without it, in one run, on this machine. Every candidate streams from the
+recording provider on a loopback socket, in a fresh process per round; the rounds are interleaved and shuffled.
+Read the ratios: what else the machine does falls out of them, and not out of the microseconds."""
+
+EPILOG = """\
+python -m bench --quick                a first look, about two minutes
+python -m bench --only cost,paced      two subjects
+python -m bench --check                exit code 1 if a line is not met
+python -m bench --write                all of it, into docs/benchmarks.md"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    subjects = "\n".join(f"  {name:8}{about}" for name, (_, about) in SUBJECTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=DESCRIPTION,
+        epilog=f"subjects:\n{subjects}\n\n{EPILOG}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", type=_subjects, default=list(SUBJECTS), metavar="A,B", help="these subjects only")
+    parser.add_argument("--rounds", type=_positive, help="how many rounds (default: 5; 2 with --quick)")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, stops and seconds")
+    parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="for every client process")
+    parser.add_argument("--check", action="store_true", help="exit code 1 if a line is not met")
+    parser.add_argument("--write", action="store_true", help="replace the figures in docs/benchmarks.md")
+    return parser
+
+
+def _subjects(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in SUBJECTS]:
+        raise argparse.ArgumentTypeError(f"no subject {unknown[0]!r}; there are {', '.join(SUBJECTS)}")
+    return names
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError("1 or more")
+    return int(text)
+
+
+def main() -> int:
+    given = _parser().parse_args()
+    options = Options(rounds=given.rounds or (2 if given.quick else 5), quick=given.quick, loop=given.loop)
+    facts = f"{machine.describe(given.loop)} {options.rounds} rounds; load before: {machine.load()}."
+    print(facts, end="\n\n", flush=True)
+    tables = _measured([measure for name in given.only for measure in SUBJECTS[name][0]], options)
+    print(f"load after: {machine.load()}")
+    if given.write and None not in tables:
+        page.write(facts, [table for table in tables if table is not None])
+    if None in tables:
+        return 2
+    missed = [line for table in tables if table is not None for line in table.lines if not line.is_met]
+    return 1 if given.check and missed else 0
+
+
+def _measured(measures: Sequence[Measure], options: Options) -> list[Table | None]:
+    """Their tables, printed as they come; `None` for one that failed."""
+    tables: list[Table | None] = []
+    for measure in measures:
+        try:
+            tables.append(measure(options))
+        except ChildFailed as error:
+            print(f"{measure.__name__}: {error}", file=sys.stderr)
+            tables.append(None)
+        else:
+            print(tables[-1].as_text(), flush=True)
+    return tables
+
+
+if __name__ == "__main__":
+    sys.exit(main())
