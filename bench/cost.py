@@ -119,9 +119,7 @@ def measure_paced(options: Options) -> Table:
             "paced",
             options.rounds,
             PACED,
-            lambda name: in_child(
-                paced, candidate=name, warm_up=warm_up, url=url, tokens=tokens, loop=options.loop
-            ),
+            lambda name: in_child(paced, candidate=name, warm_up=warm_up, url=url, tokens=tokens, loop=options.loop),
         )
     by_hand = ratios(found["halter"], found["handwritten"])
     return Table(
@@ -140,5 +138,3 @@ _COLUMNS = ("", "µs per token (min–max)", "× handwritten, by round (min–ma
 def _rows(found: dict[str, list[float]]) -> list[tuple[str, str, str]]:
     hand = found["handwritten"]
     return [(name, spread(values), spread(ratios(values, hand), 2)) for name, values in found.items()]
-
-

@@ -160,7 +160,7 @@ class HalterText(Halter):
 
     async def read(self, url: str, texts: list[str]) -> None:
         async for text in self.run(url).text_stream():
-            texts.append(text)  # noqa: PERF401 - every candidate does the same with a token
+            texts.append(text)
 
 
 class HalterStream:

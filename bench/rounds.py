@@ -20,7 +20,9 @@ class Options:
     loop: str = "uvloop"
 
 
-def interleaved(subject: str, rounds: int, candidates: Sequence[str], measure: Callable[[str], T]) -> dict[str, list[T]]:
+def interleaved(
+    subject: str, rounds: int, candidates: Sequence[str], measure: Callable[[str], T]
+) -> dict[str, list[T]]:
     """Candidate → its results by round."""
     found: dict[str, list[T]] = {name: [] for name in candidates}
     for number in range(1, rounds + 1):

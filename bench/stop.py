@@ -126,9 +126,7 @@ async def _trials(
     return found
 
 
-async def _trial(
-    client: Client, wire: Wire, stopper: Stopper, state: str, source: str, tag: str, found: Cells
-) -> None:
+async def _trial(client: Client, wire: Wire, stopper: Stopper, state: str, source: str, tag: str, found: Cells) -> None:
     mode, tokens = STATES[state]
     texts: list[str] = []
     stream = client.start(wire.url(mode, tag=tag), texts)
@@ -148,7 +146,7 @@ async def _trial(
 
 async def _arrived(texts: list[str], tokens: int) -> None:
     async with asyncio.timeout(READY):
-        while len(texts) < tokens:
+        while len(texts) < tokens:  # noqa: ASYNC110 - no candidate can be asked to signal it
             await asyncio.sleep(0.001)
 
 
@@ -178,7 +176,7 @@ class Crowd:
             if number % 50 == 49:
                 await asyncio.sleep(0.01)  # out of step
         async with asyncio.timeout(READY):
-            while not all(self._texts):
+            while not all(self._texts):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
     async def __aexit__(self, *_: object) -> None:
@@ -289,5 +287,3 @@ def _figures(values: list[float]) -> list[str]:
     figures: list[Any] = [percentile(values, 50), percentile(values, 99), max(values)]
     shown = ["never" if figure > CLOSED * 2e3 else f"{figure:.2f}" for figure in figures]
     return [*shown, f"{len(values)}", f"{never}"]
-
-

@@ -51,7 +51,9 @@ class Table:
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = (cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+    first, *rest = (
+        cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+    )
     return "  ".join((first, *rest))
 
 

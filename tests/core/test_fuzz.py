@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from halter import CancelMode, CancelReason, Run, RunContext, RunStatus, events, runnable
+from halter import CancellationToken, CancelMode, CancelReason, Run, RunContext, RunStatus, events, runnable, runtime
 from halter.core.home import LIVE
 from halter.testing import VirtualTimeLoop
 
@@ -299,6 +299,8 @@ class Story:
         self.reported: list[dict[str, Any]] = []
         self.log: list[Any] = []
         self.stops: list[asyncio.TimerHandle] = []
+        self.shutdowns: list[asyncio.Future[None]] = []
+        self.token = CancellationToken()
         self.cut_at: float | None = None
         self.ended_at = 0.0
 
@@ -314,7 +316,7 @@ class Story:
     async def _main(self) -> None:
         plan = plan_of(self.source, 0)
         self.grace = plan["grace"]
-        self.root = node.run((self.world, plan), timeout=plan["timeout"], grace=plan["grace"])
+        self.root = node.run((self.world, plan), timeout=plan["timeout"], grace=plan["grace"], cancellation=self.token)
         self.world.runs[self.root.id] = self.root
         self._arrange_stops()
         user = asyncio.ensure_future(self._use())
@@ -325,6 +327,8 @@ class Story:
         await asyncio.wait([user, answerer, watcher])
         for stop in self.stops:
             stop.cancel()
+        if self.shutdowns:
+            await asyncio.wait(self.shutdowns)
         self.log = [event async for event in self.root.events()]
         self.left_at_the_end = dict(LIVE)
         # An abandoned body goes on until it ends by itself; nothing of ours may be left when it has.
@@ -344,9 +348,23 @@ class Story:
                 self.stops.append(self.loop.call_later(self.source.choice([0.0, 0.5, 1.0, 2.0]), stop))
 
     def _stopper(self, place: float, mode: CancelMode) -> Callable[[], None]:
+        how = self.source.choice(["handle", "handle", "handle", "token", "task", "shutdown"])
+
         def stop() -> None:
-            if victim := self.world.pick(place):
-                victim.cancel("from outside", mode=mode)
+            victim = self.world.pick(place)
+            if self.root.is_done:
+                return
+            match how:
+                case "token":
+                    self.token.cancel("by token", mode=mode)
+                case "task" if victim and (task := victim._execution.task):
+                    task.cancel()  # by somebody who knows nothing of us: the end of `asyncio.run`
+                case "shutdown":
+                    self.shutdowns.append(asyncio.ensure_future(runtime().shutdown(grace=place)))
+                case _ if victim:
+                    victim.cancel("from outside", mode=mode)
+                case _:
+                    pass
 
         return stop
 
@@ -389,6 +407,8 @@ class Story:
         assert not self.reported, f"reported to the loop: {self.reported}"
         assert not self.left_at_the_end, "runs are alive after the root's end"
         assert not LIVE
+        assert not any(shutdown.exception() for shutdown in self.shutdowns)
+        assert not self.token._listeners
         assert not self.timers, f"timers are left: {self.timers}"
         check_log(self.log)
         if self.cut_at is not None:

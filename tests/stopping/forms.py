@@ -18,11 +18,15 @@ T = 0.25
 
 @dataclass
 class Stopped:
-    """What came of it. `in_force`: what `cancel()` said; `asked`, `returned`: monotonic; `left`: sockets and tasks."""
+    """What came of it. `in_force`: what `cancel()` said; `asked`, `returned`: monotonic; `left`: sockets and tasks.
+
+    `events`: the whole log; `shown`: what the run's owner has read, to whom a stop shows at once.
+    """
 
     in_force: bool
     result: RunResult[Any]
     events: list[events.Event]
+    shown: list[events.Event]
     asked: float
     returned: float
     left: list[OpenSocket | asyncio.Task[Any]] = field(default_factory=list)
@@ -44,6 +48,7 @@ class Stopped:
         assert self.result.receipt.confirmed, str(self.result.receipt)
         assert [event.type for event in self.events if event.is_terminal and event.parent_id is None] == ["run.cancelled"]
         assert self.events[-1].is_terminal
+        assert self.shown[-1] is self.events[-1]
         assert self.left == []
 
 
@@ -88,8 +93,9 @@ class AsyncForm:
             returned = time.monotonic()
             left: list[Any] = [one for inode, one in sockets_to(port).items() if inode not in before]
             await reading
+            log = [event async for event in run.events()]
             left += [task for task in asyncio.all_tasks() if task not in tasks]
-            return Stopped(in_force, result, seen, asked, returned, left)
+            return Stopped(in_force, result, log, seen, asked, returned, left)
 
         return self.drive(main())
 
@@ -136,7 +142,7 @@ class BlockingForm:
         if problems:
             raise problems[0]
         assert run.outcome is not None
-        return Stopped(in_force[0], run.outcome, seen, asked[0], returned, left)
+        return Stopped(in_force[0], run.outcome, list(run.events()), seen, asked[0], returned, left)
 
     def __repr__(self) -> str:
         return self.name

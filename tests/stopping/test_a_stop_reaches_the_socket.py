@@ -35,6 +35,10 @@ def when_a_token_came(wire: WireProbe) -> When:
     return lambda run: (wire.wait("token"), after_tokens(1)(run))
 
 
+def text_of(log: list[events.Event]) -> str:
+    return "".join(event.text for event in log if isinstance(event, events.TextDelta))
+
+
 # --- A1, A3 -------------------------------------------------------------------------------------------------
 
 
@@ -49,9 +53,9 @@ def test_a_steady_stream_is_closed_when_it_is_stopped(
     stopped.assert_real()
     (record,) = wire.assert_closed(T, since=stopped.asked)
     assert record.tokens_sent < 500
-    shown = "".join(event.text for event in stopped.events if isinstance(event, events.TextDelta))
     assert stopped.result.text.startswith("t0 t1 t2 t3 ")
-    assert stopped.result.text.startswith(shown)
+    assert stopped.result.text == text_of(stopped.events)
+    assert stopped.result.text.startswith(text_of(stopped.shown))
     assert stopped.result.messages[-1].interrupted
     assert stopped.result.messages[-1].text == stopped.result.text
     time.sleep(0.05)
@@ -145,6 +149,21 @@ def test_a_run_that_is_connecting_is_stopped(wire: WireProbe, adapter: Adapter, 
     url = wire.no_accept_url()
     agent = adapter.agent(url)
     stopped = form.stop(lambda: agent.run("count"), lambda _: until(lambda: is_connecting(port_of(url))), port_of(url))
+    stopped.assert_real()
+
+
+@pytest.mark.scenario("A2")
+def test_a_tls_handshake_that_nobody_answers_is_stopped(
+    wire: WireProbe, adapter: Adapter, form: Form, port: int
+) -> None:
+    """TLS to a port that speaks none: the client's hello is out, no answer comes, and our socket is gone in time."""
+    agent = adapter.agent(wire.url().replace("http:", "https:"))
+    before = set(sockets_to(port))
+
+    def is_waiting() -> bool:
+        return any(inode not in before for inode in sockets_to(port))
+
+    stopped = form.stop(lambda: agent.run("count"), lambda _: (until(is_waiting), time.sleep(0.05)), port)
     stopped.assert_real()
 
 
@@ -268,9 +287,10 @@ def test_a_stop_never_causes_a_request(
     agent = adapter.agent(wire.url(mode), max_retries=50)
     asked = 0
     for index in range(12):
+        before = len(wire.requests())
 
-        def when(_: Run[Any], index: int = index) -> None:
-            wire.wait("started", asked + 1)
+        def when(_: Run[Any], index: int = index, before: int = before) -> None:
+            wire.wait("started", before + 1)
             time.sleep(index * 0.0007)
 
         stopped = form.stop(lambda: agent.run("count"), when, port)

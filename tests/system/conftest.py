@@ -123,3 +123,16 @@ def thread() -> Iterator[Callable[..., threading.Thread]]:
     for one in started:
         one.join(10)
         assert not one.is_alive(), f"{one} is still there"
+
+
+@pytest.fixture
+def newer() -> Callable[[str], str]:
+    """The interpreter of a newer Python with Halter's dependencies, or a skip. `HALTER_PYTHON_3_12_1` says where."""
+
+    def find(version: str) -> str:
+        python = os.environ.get(f"HALTER_PYTHON_{version.replace('.', '_')}", f"/tmp/v-{version}/bin/python")
+        if not Path(python).exists():
+            pytest.skip(f"no Python {version} with Halter's dependencies here")
+        return python
+
+    return find

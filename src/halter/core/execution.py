@@ -26,7 +26,7 @@ from halter.core.lockfree import Wakers
 from halter.core.log import Log
 from halter.core.ports import Definition
 from halter.core.resources import Resource
-from halter.errors import RunCancelled, RunLost
+from halter.errors import BusyError, RunCancelled, RunLost
 from halter.messages import Message, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, Ended, RunResult, RunStatus
 
@@ -113,6 +113,12 @@ class Execution:
         """Somebody has started it, and it is not over."""
         return "starter" in self.claims and self.result is None
 
+    def is_over(self) -> bool:
+        """True once there is a result. A run whose loop was closed under it ends here: nobody else can end it."""
+        if self.result is None and self.home is not None and self.home.loop.is_closed():
+            stopping.lose(self)
+        return self.result is not None
+
     @property
     def is_stopping(self) -> bool:
         """A request to stop is in force, whether it has cut the run or not."""
@@ -156,9 +162,14 @@ class Execution:
     # --- starting -------------------------------------------------------------------------------------------
 
     def start(self, home: Home) -> None:
-        """Begins it on its home loop, once; from any thread."""
+        """Begins it on its home loop, once; from any thread. Raises `BusyError` if a live run has its id."""
         me = object()
         if self.claims.setdefault("starter", me) is me:
+            try:
+                home.admit(self)
+            except BusyError:
+                del self.claims["starter"]  # it may start once the other has ended
+                raise
             home.submit(lambda: self._launch(home))
 
     def _launch(self, home: Home) -> None:
@@ -256,8 +267,7 @@ class Execution:
     def _ending_of(self, error: BaseException) -> Ending:
         task = self.task
         if isinstance(error, asyncio.CancelledError) and not self.cell and task and task.cancelling():
-            shutdown = Cancellation(reason=CancelReason.SHUTDOWN, message="its task was cancelled from outside")
-            return Ending(RunStatus.CANCELLED, cancellation=shutdown)
+            return Ending(RunStatus.CANCELLED, cancellation=from_outside())
         if isinstance(error, RunCancelled) and (request := self.request()):
             return Ending(RunStatus.CANCELLED, cancellation=request)
         return Ending(RunStatus.FAILED, error=error)
@@ -277,6 +287,10 @@ class Execution:
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             _logger.error("a run's own machinery failed; please report this", exc_info=error)
+        if not self.body_is_over:  # cancelled before its first step; by somebody else, if no stop was claimed
+            self._note(from_outside() if not self.cell else None)
+            self.claim(Ending(RunStatus.CANCELLED, cancellation=self.request()))
+            stopping.wind_down(self)
         cancelled = self.cell["end"].status is RunStatus.CANCELLED
         if self.body is not None:
             self.body.end(Ended.CANCELLED if cancelled else Ended.FINISHED)
@@ -382,6 +396,8 @@ class Execution:
         self.status = advance(self.status, status)
         self.result = result
         self._leave()
+        if confirmed:
+            self.disarm()
         self.log.arrived.wake(threadsafe=not confirmed)
         self.log.resumed.wake(threadsafe=not confirmed)
         self.done.wake(threadsafe=True)
@@ -394,10 +410,8 @@ class Execution:
 
     def _seal(self) -> None:
         """What was open is closed in the log and the history, as far as it came."""
-        for request_id, future in list(self.inputs.items()):
-            future.cancel()
+        for request_id in self.inputs:
             self.write(events.InputReceived, request_id=request_id, outcome="cancelled")
-        self.inputs.clear()
         for reply in list(self.replies.values()):
             reply.seal()
         if self.open_step is not None:
@@ -426,7 +440,7 @@ class Execution:
             self.write(events.Completed, output=result.output, **summary)
         elif result.status is RunStatus.FAILED:
             error = result.error or RunLost("it ended without a reason")
-            self.write(events.Failed, error=events.failure_of(error), **summary)
+            self.write(events.Failed, error=_failure_of(error), **summary)
         else:
             assert result.cancellation is not None
             self.write(
@@ -442,15 +456,21 @@ class Execution:
         self.current.execution = None
         if self.governor is not None:
             self.governor.close()
-        if self.timer is not None:
-            self.timer.cancel()
-        if self.stop is not None:
-            self.stop.disarm()
         if self.home is not None:
             self.home.unregister(self)
         if self.parent is not None:
             self.parent.children.pop(self.id, None)
             self.parent.usage = self.parent.usage + self.usage
+
+    def disarm(self) -> None:
+        """Ends what is the loop's own: clocks, and waits for an answer. Home loop."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.stop is not None:
+            self.stop.disarm()
+        for future in self.inputs.values():
+            future.cancel()
+        self.inputs.clear()
 
     # --- writing --------------------------------------------------------------------------------------------
 
@@ -468,6 +488,24 @@ class Execution:
 
     def __repr__(self) -> str:
         return f"<Execution {self.definition.name} {self.id} {self.shown_status}>"
+
+
+def from_outside() -> Cancellation:
+    """The stop that somebody's `task.cancel()` amounts to, as at the end of `asyncio.run`."""
+    return Cancellation(reason=CancelReason.SHUTDOWN, message="its task was cancelled from outside")
+
+
+def surfaces(error: BaseException | None) -> bool:
+    """True for what is raised again in whoever waits: `SystemExit`, `KeyboardInterrupt`. A `CancelledError` of the
+    body's own must not look like a cancel of the waiter."""
+    return error is not None and not isinstance(error, Exception | asyncio.CancelledError | GeneratorExit)
+
+
+def _failure_of(error: BaseException) -> events.Failure:
+    try:
+        return events.failure_of(error)
+    except Exception:  # its `__str__` is at fault, and must not keep the run from ending
+        return events.Failure(type=type(error).__name__, message=type(error).__name__)
 
 
 def inherited(request: Cancellation | None) -> Cancellation | None:

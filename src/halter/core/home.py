@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from halter.core import stopping, watchdog
 from halter.core.lockfree import snapshot
 from halter.core.threads import background_loop, background_thread_id, is_background
-from halter.errors import RunLost
+from halter.errors import BusyError, RunLost
 from halter.outcome import CancelReason
 
 if TYPE_CHECKING:
@@ -86,10 +86,14 @@ class Home:
 
     # --- what lives here ------------------------------------------------------------------------------------
 
+    def admit(self, execution: Execution) -> None:
+        """Enters it in the process's index, before it starts. Raises `BusyError` if a live run has its id."""
+        if LIVE.setdefault(execution.id, execution) is not execution:
+            raise BusyError(f"a run with the id {execution.id!r} is live")
+
     def register(self, execution: Execution) -> None:
         watchdog.start()
         self.live[execution.id] = execution
-        LIVE[execution.id] = execution
 
     def unregister(self, execution: Execution) -> None:
         self.live.pop(execution.id, None)

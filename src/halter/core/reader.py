@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from halter.core.context import current_execution
-from halter.core.execution import Execution
+from halter.core.execution import Execution, surfaces
 from halter.core.home import begin
 from halter.core.lockfree import TaskWaker, forbid_blocking
 from halter.errors import BusyError
@@ -111,7 +111,7 @@ class Cursor:
         return True
 
     def _is_over(self) -> bool:
-        return self._execution.result is not None and self.seen >= self._execution.last_seq
+        return self._execution.is_over() and self.seen >= self._execution.last_seq
 
     def _may_have_more(self) -> bool:
         execution = self._execution
@@ -134,8 +134,8 @@ class Cursor:
     def _end(self) -> None:
         self.close()
         error = self._execution.result.error if self._execution.result is not None else None
-        if self._owning and self._execution.status is RunStatus.FAILED and not isinstance(error, Exception | None):
-            raise error  # SystemExit, KeyboardInterrupt: not a clean end for whoever waits
+        if self._owning and self._execution.status is RunStatus.FAILED and error is not None and surfaces(error):
+            raise error  # not a clean end for whoever waits
 
     # --- in a task ------------------------------------------------------------------------------------------
 

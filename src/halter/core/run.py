@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from halter.core.context import CURRENT, current_execution
-from halter.core.execution import Execution
+from halter.core.execution import Execution, surfaces
 from halter.core.home import begin
 from halter.core.lockfree import forbid_blocking
 from halter.core.reader import Cursor, EventReader, TextReader, caller_interrupted, cancelled_by_caller
@@ -96,7 +96,7 @@ class Run(Generic[T_co]):
         """One sentence on how it ended, or where it is."""
         if self._execution.result is not None:
             return self._execution.result.why()
-        request = self._execution.request()
+        request = self._execution.request() if self.is_cancelling else None
         return f"It is being stopped: {request}." if request else f"It is {self.status}."
 
     # --- stopping -------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Run(Generic[T_co]):
         self._execution.cancel()
         forbid_blocking("await run.aclose()")
         self._not_from_inside()
-        if not self._execution.done.block_until(self._is_over, timeout):
+        if not self._execution.done.block_until(self._execution.is_over, timeout):
             raise TimeoutError(f"run {self.id} had not stopped after {timeout} s")
 
     # --- starting, letting go -------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Run(Generic[T_co]):
         self._not_from_inside()
         lifted = self._lift()
         try:
-            if not self._execution.done.block_until(self._is_over, timeout):
+            if not self._execution.done.block_until(self._execution.is_over, timeout):
                 raise TimeoutError(f"run {self.id} was not over after {timeout} s; it goes on")
         except TimeoutError:
             raise
@@ -206,15 +206,9 @@ class Run(Generic[T_co]):
     async def _ended(self) -> None:
         lifted = self._lift()
         try:
-            await self._execution.done.wait_until(self._is_over)
+            await self._execution.done.wait_until(self._execution.is_over)
         finally:
             lifted()
-
-    def _is_over(self) -> bool:
-        execution = self._execution
-        if execution.result is None and execution.home is not None and execution.home.loop.is_closed():
-            execution.cancel(reason=CancelReason.OWNER_LOST)  # ends it here: nobody else can
-        return execution.result is not None
 
     def _lift(self) -> Callable[[], None]:
         """Whoever waits outside the tree lifts back-pressure. Returns what puts it back."""
@@ -246,7 +240,7 @@ class Run(Generic[T_co]):
             timed_out = result.cancellation is not None and result.cancellation.reason is CancelReason.TIMEOUT
             kind = RunTimedOut if timed_out else RunCancelled
             raise kind(f"{name} was stopped: {result.cancellation}", result) from result.error
-        if result.error is not None and not isinstance(result.error, Exception):
+        if result.error is not None and surfaces(result.error):
             raise result.error
         raise RunFailed(f"{name} failed: {type(result.error).__name__}: {result.error}", result) from result.error
 
@@ -283,7 +277,7 @@ class Run(Generic[T_co]):
 
     def send(self, message: str | Message) -> bool:
         """Steers it: delivered at the next turn. From any thread. False if it is over or being stopped."""
-        if self._execution.cell or self._execution.result is not None:
+        if self._execution.cell or self.is_cancelling:
             return False
         self._execution.steering.append(Message.user(message) if isinstance(message, str) else message)
         return True
@@ -335,7 +329,7 @@ class Run(Generic[T_co]):
             caller_interrupted(self._execution)
             return
         self._execution.cancel(reason=CancelReason.SCOPE_EXITED)
-        self._execution.done.block_until(self._is_over)
+        self._execution.done.block_until(self._execution.is_over)
 
     def __repr__(self) -> str:
         return f"<Run {self._execution.definition.name!r} {self.id} {self.status}>"

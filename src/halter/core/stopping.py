@@ -57,7 +57,7 @@ def _stop_of(execution: Execution) -> Stop:
 def on_request(execution: Execution) -> None:
     """On the home loop, after each request: makes it happen."""
     if execution.result is not None:
-        _end_leftovers(execution)
+        _end_leftovers([execution])
         return
     ending = execution.cell.get("end")
     request = execution.request()
@@ -107,7 +107,8 @@ def _cut(execution: Execution, request: Cancellation) -> None:
         _note_what_is_open(member)
     for member in family:
         member.token.notify()
-        deliver(member)
+        if not _is_delivered(member, request):
+            deliver(member)
     _close_all(family)
     for member in family:
         _arm_grace(member, request.mode, execution.options.grace)
@@ -155,6 +156,12 @@ def deliver(member: Execution) -> None:
         return
     if task is not asyncio.current_task():
         task.cancel()
+
+
+def _is_delivered(member: Execution, request: Cancellation) -> bool:
+    """True if the end of `asyncio.run` has cancelled this task, with all others: a second would cut its clean-up."""
+    with_the_loop = request.reason in (CancelReason.SHUTDOWN, CancelReason.CALLER_CANCELLED)
+    return with_the_loop and member.task is not None and member.task.cancelling() > 0
 
 
 def _close_all(family: list[Execution]) -> None:
@@ -268,8 +275,9 @@ def lose(execution: Execution, error: BaseException | None = None, *, sever: boo
     `error`: it ends as failed with this, unless a stop was claimed. `sever=False` leaves sockets alone: in a forked
     child they are the parent's.
     """
-    for member in list(execution.subtree()):
-        request = member.request() or Cancellation(reason=CancelReason.SHUTDOWN, message="its event loop is gone")
+    family = list(execution.subtree())
+    for member in family:
+        request = member.request() or Cancellation(reason=CancelReason.OWNER_LOST, message="its event loop is gone")
         if error is not None:
             member.claim(Ending(RunStatus.FAILED, error=error))
         else:
@@ -281,11 +289,14 @@ def lose(execution: Execution, error: BaseException | None = None, *, sever: boo
             if resource.sever is not None:
                 resource.sever()
         member.finish(confirmed=False)
+    if sever and execution.home is not None:
+        execution.home.wake(lambda: _end_leftovers(family))
 
 
-def _end_leftovers(execution: Execution) -> None:
-    """A loop that did not answer does again: the run is over, and what is left of it is ended now."""
-    for member in execution.subtree():
+def _end_leftovers(family: list[Execution]) -> None:
+    """A loop that did not answer does again: the runs are over, and what is left of them is ended now."""
+    for member in family:
+        member.disarm()
         deliver(member)
         for resource in list(member.resources.values()):
             close(resource, member)

@@ -29,15 +29,15 @@ _logger = logging.getLogger("halter")
 class _Watched:
     execution: Execution
     since: float
-    pinged: bool = False
-    answered: bool = False
+    pinged_at: float = 0.0
+    answered: bool = True
     named: bool = False
 
     def answer(self) -> None:
         self.answered = True
 
-    def ping(self) -> None:
-        self.pinged, self.answered = True, False
+    def ping(self, now: float) -> None:
+        self.pinged_at, self.answered = now, False
         home = self.execution.home
         if home is not None and not home.wake(self.answer):
             stopping.lose(self.execution)
@@ -71,13 +71,12 @@ class _Watchdog:
             entry = None  # keep nothing alive while asleep
 
     def _look(self, entry: _Watched) -> None:
-        age = time.monotonic() - entry.since
-        if age < NAMED_AFTER:
-            if not entry.pinged and age >= NAMED_AFTER / 2:
-                entry.ping()
-            return
-        if not entry.pinged or entry.answered:
-            entry.ping()
+        now = time.monotonic()
+        age = now - entry.since
+        if now - max(entry.since, entry.pinged_at) < NAMED_AFTER / 2:
+            return  # however often it is looked at, a loop has this long to answer
+        if entry.answered:
+            entry.ping(now)
             return
         if not entry.named:
             entry.named = True

@@ -252,7 +252,7 @@ class Watch:
         self._since = self._loop.time()
 
     def phase(self, name: str, limit: float | None) -> None:
-        if name == self._phase and self._timer is not None:
+        if self.expired is not None or (name == self._phase and self._timer is not None):
             return
         self._phase = name
         self._limit = math.inf if limit is None else limit
@@ -272,7 +272,7 @@ class Watch:
         self._timer = None if due == math.inf else self._loop.call_at(due, self._look)
 
     def _look(self) -> None:
-        if self._scope is None:
+        if self._scope is None or self.expired is not None:
             return
         now = self._loop.time()
         if self._due() > now:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import io
 import socket
 import ssl
 import urllib.request
@@ -31,6 +32,7 @@ from halter.errors import ConfigurationError, ConnectionFailed
 from halter.outcome import Ended
 
 RECEIVE_BUFFER = 256 * 1024  # else kernel and aiohttp swallow 8 MB before a stopped reader is felt
+LARGE_BODY = 512 * 1024  # above it a body is written in pieces; from 1 MiB on aiohttp warns of whole ones
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
 
 
@@ -201,7 +203,7 @@ class _Pool:
         return await self._session.request(
             request.method,
             URL(request.url),
-            data=request.body,
+            data=request.body if len(request.body) <= LARGE_BODY else io.BytesIO(request.body),
             headers=dict(request.headers),
             allow_redirects=False,
             proxy=proxy_for(request.url),
