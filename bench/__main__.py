@@ -70,7 +70,10 @@ def _positive(text: str) -> int:
 
 
 def main() -> int:
-    given = _parser().parse_args()
+    parser = _parser()
+    given = parser.parse_args()
+    if given.write and set(given.only) != set(SUBJECTS):
+        parser.error("--write is for all subjects: the page shows one run")
     options = Options(rounds=given.rounds or (2 if given.quick else 5), quick=given.quick, loop=given.loop)
     facts = f"{machine.describe(given.loop)} {options.rounds} rounds; load before: {machine.load()}."
     print(facts, end="\n\n", flush=True)

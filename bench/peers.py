@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache
 from typing import Any, Protocol
 
 MODEL = "bench"
@@ -108,12 +109,12 @@ class OpenAISDK(TaskClient):
         import openai
 
         self._client = openai.AsyncOpenAI(base_url="http://127.0.0.1", api_key="none", max_retries=0)
-        self._at: dict[str, openai.AsyncOpenAI] = {}
+        self._at = cache(lambda url: self._client.with_options(base_url=url))
 
     async def read(self, url: str, texts: list[str]) -> None:
-        client = self._at.get(url) or self._at.setdefault(url, self._client.with_options(base_url=url))
+        completions = self._at(url).chat.completions
         messages: Any = [{"role": "user", "content": PROMPT}]
-        async with await client.chat.completions.create(model=MODEL, messages=messages, stream=True) as stream:
+        async with await completions.create(model=MODEL, messages=messages, stream=True) as stream:
             async for chunk in stream:
                 if chunk.choices and (text := chunk.choices[0].delta.content):
                     texts.append(text)
@@ -130,22 +131,20 @@ class Halter:
         from halter.events import TextDelta
         from halter.models.openai import OpenAIChat
 
-        self._delta = TextDelta
-        self._agent: Callable[[str], Agent] = lambda url: Agent(OpenAIChat(MODEL, base_url=url, api_key=""))
-        self._agents: dict[str, Agent] = {}
+        self.delta = TextDelta
+        self._at = cache(lambda url: Agent(OpenAIChat(MODEL, base_url=url, api_key="")))
 
     def run(self, url: str) -> Any:
-        agent = self._agents.get(url) or self._agents.setdefault(url, self._agent(url))
-        return agent.run(PROMPT)
+        return self._at(url).run(PROMPT)
 
     async def read(self, url: str, texts: list[str]) -> None:
         async for event in self.run(url):
-            if isinstance(event, self._delta):
+            if isinstance(event, self.delta):
                 texts.append(event.text)
 
     def read_blocking(self, url: str, texts: list[str]) -> None:
         for event in self.run(url):
-            if isinstance(event, self._delta):
+            if isinstance(event, self.delta):
                 texts.append(event.text)
 
     def start(self, url: str, texts: list[str]) -> Stream:
@@ -168,7 +167,7 @@ class HalterStream:
 
     def __init__(self, client: Halter, url: str, texts: list[str]) -> None:
         self.run = client.run(url)
-        self._delta = client._delta
+        self._delta = client.delta
         self._task = asyncio.create_task(self._read(texts))
 
     async def _read(self, texts: list[str]) -> None:

@@ -38,7 +38,9 @@ class Agent(Runnable):
         self._instructions = instructions
         self._name = name
         self._max_turns = _at_least_one("max_turns", max_turns)
-        self._max_output_tokens = max_output_tokens and _at_least_one("max_output_tokens", max_output_tokens)
+        self._max_output_tokens = (
+            None if max_output_tokens is None else _at_least_one("max_output_tokens", max_output_tokens)
+        )
 
     @property
     def name(self) -> str:

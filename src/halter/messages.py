@@ -141,14 +141,13 @@ def as_messages(given: MessageInput) -> tuple[Message, ...]:
     Raises `ConfigurationError` for anything else, and for text or a list that is empty.
     """
     if isinstance(given, str):
-        given = Message.user(given)
+        given = Message.user(given) if given.strip() else ()
     if isinstance(given, Message):
         return (given,)
     messages = tuple(given) if isinstance(given, Iterable) else ()
     if not messages or not all(isinstance(message, Message) for message in messages):
-        raise ConfigurationError(
-            f"the input must be text, a Message or a non-empty list of Messages, not {type(given).__name__}"
-        )
+        what = "empty" if not given else type(given).__name__
+        raise ConfigurationError(f"the input must be text, a Message or a list of Messages, not {what}")
     return messages
 
 

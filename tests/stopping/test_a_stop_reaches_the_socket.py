@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from halter import Agent, Run, RunContext, events, runnable
-from halter.models.sockets import SocketSource
 from halter.outcome import CancelMode, Ended
 from halter.testing.wire_probe import WireProbe
 
@@ -388,7 +387,7 @@ def test_no_socket_of_ours_is_left_to_a_port_that_we_no_longer_use(
     wire: WireProbe, adapter: Adapter, form: Form, port: int
 ) -> None:
     """The look at `/proc/self/fd` is worth something: while a stream runs, its socket is there."""
-    agent = adapter.agent(wire.url("stall(1)"), source=SocketSource())
+    agent = adapter.agent(wire.url("stall(1)"), connections=777)  # a pool of its own: none is kept
     before = set(sockets_to(port))
     held: list[Any] = []
 

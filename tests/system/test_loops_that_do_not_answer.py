@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from halter import RunContext, RunStatus, runnable
+from halter import RunCancelled, RunContext, RunStatus, runnable
 from halter.core import watchdog
 from halter.outcome import Ended
 
@@ -64,7 +64,7 @@ def test_a_coroutine_that_never_awaits_is_named_and_its_run_ends_within_the_grac
         began = time.monotonic()
         assert run.cancel("enough")
         assert run.is_cancelling
-        with pytest.raises(Exception, match="enough") as caught:
+        with pytest.raises(RunCancelled, match="enough") as caught:
             run.result(timeout=5)
         took = time.monotonic() - began
     assert took < 1.4 + 0.5
@@ -134,7 +134,7 @@ def test_when_the_loop_comes_back_a_child_of_a_run_given_up_is_ended_too(
     carrier = thread(carry)
     assert spins.wait(5)
     run.cancel()
-    with pytest.raises(Exception, match="stopped"):
+    with pytest.raises(RunCancelled, match="stopped"):
         run.result(timeout=5)
     release.set()
     carrier.join(5)
@@ -166,7 +166,7 @@ def test_an_on_cancel_that_blocks_the_loop_does_not_keep_a_waiter_elsewhere(
             break
     began = time.monotonic()
     run.cancel()
-    with pytest.raises(Exception, match="stopped"):
+    with pytest.raises(RunCancelled, match="stopped"):
         run.result(timeout=5)
     assert time.monotonic() - began < 0.5 + 0.6
     assert not run.outcome.receipt.confirmed
@@ -195,7 +195,7 @@ def test_a_run_that_waits_for_an_answer_on_a_loop_held_up_can_be_given_up(
     carrier = in_a_loop_of_its_own(thread, lambda main: asyncio.run(main, debug=True), run)
     assert blocked.wait(5)
     run.cancel()
-    with pytest.raises(Exception, match="stopped"):
+    with pytest.raises(RunCancelled, match="stopped"):
         run.result(timeout=3)
     assert list(run.events())[-1].type == "run.cancelled"
     release.set()
@@ -229,8 +229,9 @@ def left_behind(new_loop: Callable[[], Any], definition: Any) -> Any:
 
     async def main() -> None:
         run.start()
-        while not run.text:
-            await asyncio.sleep(0)
+        async for _ in run.events():
+            if run.text:
+                break
         await asyncio.sleep(0.001)
 
     loop.run_until_complete(main())
@@ -240,6 +241,16 @@ def left_behind(new_loop: Callable[[], Any], definition: Any) -> Any:
     return run
 
 
+def ends_in_an_error(run: Any) -> None:
+    with pytest.raises(RunCancelled):
+        run.result(timeout=3)
+
+
+async def drain(run: Any) -> None:
+    async for _ in run:
+        pass
+
+
 @pytest.mark.scenario("J92")
 @pytest.mark.parametrize("new_loop", new_loops())
 @pytest.mark.parametrize("definition", [stalls, asks])
@@ -247,8 +258,8 @@ def left_behind(new_loop: Callable[[], Any], definition: Any) -> Any:
     "touch",
     [
         lambda run: run.cancel(),
-        lambda run: pytest.raises(Exception, run.result, timeout=3),
-        lambda run: list(run),
+        ends_in_an_error,
+        list,
         lambda run: list(run.events()),
         lambda run: list(run.text_stream()),
         lambda run: run.close(3),
@@ -256,7 +267,7 @@ def left_behind(new_loop: Callable[[], Any], definition: Any) -> Any:
         lambda run: asyncio.run(asyncio.wait_for(run.aclose(), 3)),
         lambda run: asyncio.run(asyncio.wait_for(drain(run), 3)),
     ],
-    ids="cancel result for events text_stream close finished aclose async-for".split(),
+    ids=["cancel", "result", "for", "events", "text_stream", "close", "finished", "aclose", "async-for"],
 )
 def test_a_run_whose_loop_was_closed_by_hand_ends_where_it_is_touched(
     new_loop: Callable[[], Any], definition: Any, touch: Callable[[Any], object]
@@ -270,11 +281,6 @@ def test_a_run_whose_loop_was_closed_by_hand_ends_where_it_is_touched(
     assert not run.cancel()
     events = list(run.events())
     assert [event.is_terminal for event in events] == [False] * (len(events) - 1) + [True]
-
-
-async def drain(run: Any) -> None:
-    async for _ in run:
-        pass
 
 
 @pytest.mark.scenario("J92")

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import random
 import subprocess
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -96,8 +97,12 @@ def test_five_hundred_stops_at_random_points_leave_nothing(run_on: Callable[[Any
     with leak_check(ignore_threads=KEPT, warmup=lambda: AGENT.run("?").result()):
         run_on(main())
     assert kept_runs() == 0
-    gc.collect()
-    assert not [reference for reference in executions if reference() is not None]
+    until = time.monotonic() + 2  # the watchdog lets go of a stop a little after its end
+    while (kept := [reference() for reference in executions if reference() is not None]) and time.monotonic() < until:
+        del kept
+        gc.collect()
+        time.sleep(0.02)
+    assert not kept, gc.get_referrers(kept[0])
 
 
 @pytest.mark.scenario("I80")

@@ -19,6 +19,9 @@ STALLS = """
 
     run_on = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
+    def ready():
+        os.write(1, b"ready\\n")  # one line in one piece, whatever other threads print
+
     @runnable
     async def stalls(ctx):
         ctx.text("word ")
@@ -84,7 +87,7 @@ def test_a_plain_signal_handler_stops_a_blocking_reader(script: Any) -> None:
     signal.signal(signal.SIGINT, lambda *_: run.cancel("by hand"))
     for event in run:
         if event.type == "text.delta":
-            threading.Timer(0.02, print, ["ready"], {"flush": True}).start()
+            threading.Timer(0.02, ready).start()
     print(event.type, run.outcome.cancellation)
     """,
         interrupt=1,
@@ -93,9 +96,7 @@ def test_a_plain_signal_handler_stops_a_blocking_reader(script: Any) -> None:
 
 
 @pytest.mark.scenario("B13")
-def test_the_first_signal_stops_the_second_kills_the_third_is_the_old_handlers(
-    script: Any, loop_name: str
-) -> None:
+def test_the_first_signal_stops_the_second_kills_the_third_is_the_old_handlers(script: Any, loop_name: str) -> None:
     """`cancel_on_signals`: SIGINT three times, to a body that will not die; afterwards the handler is the old one."""
     ended = script(
         STALLS
@@ -148,9 +149,9 @@ def test_the_third_signal_raises_keyboard_interrupt_where_that_was_the_handler(s
     def tell():
         for event in run.events():
             if event.type == "text.delta" or event.is_terminal:
-                print("ready")
+                ready()
             if event.type == "run.cancelling" and event.mode == "immediate":
-                print("ready")
+                ready()
     threading.Thread(target=tell, daemon=True).start()
     try:
         with cancel_on_signals(run, signal.SIGINT):
@@ -223,7 +224,9 @@ def test_cancel_on_signals_outside_the_main_thread_is_a_usage_error(thread: Any)
 
 # --- B14 ----------------------------------------------------------------------------------------------------
 
-STORM = STALLS + """
+STORM = (
+    STALLS
+    + """
     import itertools, random
     from halter import RunStatus
     from halter.core import cancellation
@@ -263,6 +266,7 @@ STORM = STALLS + """
     signal.signal(signal.SIGALRM, handler)
     aim()
 """
+)
 
 
 @pytest.mark.scenario("B14")

@@ -66,15 +66,15 @@ def test_a_thread_that_ends_within_the_wait_is_no_leak() -> None:
 
 def test_threads_are_tolerated_by_number_and_by_the_beginning_of_their_name() -> None:
     release = threading.Event()
-    threads = [threading.Thread(target=release.wait, name=f"halter-{index}") for index in range(2)]
+    threads = [threading.Thread(target=release.wait, name=f"tolerated-{index}") for index in range(2)]
     with leak_check(threads=2, wait=0):
         for thread in threads:
             thread.start()
     before = Snapshot(tasks={}, threads={}, fds={}, children={})
-    names = [line for line in Snapshot.take().since(before) if "halter-" in line]
+    names = [line for line in Snapshot.take().since(before) if "tolerated-" in line]
     assert len(names) == 2
-    ignored = Snapshot.take().since(before, ignore_threads=("pytest", "halter-"))
-    assert not [line for line in ignored if "halter-" in line]
+    ignored = Snapshot.take().since(before, ignore_threads=("pytest", "tolerated-"))
+    assert not [line for line in ignored if "tolerated-" in line]
     release.set()
     for thread in threads:
         thread.join()

@@ -301,9 +301,7 @@ def test_a_race_that_asyncios_order_hides_is_found_and_its_seed_replays_it() -> 
         await asyncio.gather(first(), second())
 
     asyncio.run(scenario())
-    with pytest.raises(
-        AssertionError, match=r"under seed (\d+): second came first(?s:.*)\nreplay: "
-    ) as caught:
+    with pytest.raises(AssertionError, match=r"under seed (\d+): second came first(?s:.*)\nreplay: ") as caught:
         schedule_sweep(scenario)
     seed = int(str(caught.value).split()[2].rstrip(":"))
     with pytest.raises(AssertionError, match=f"under seed {seed}:"):

@@ -120,6 +120,11 @@ class Execution:
         return self.result is not None
 
     @property
+    def is_detached(self) -> bool:
+        """Its handle has let it go: nobody owns it any more."""
+        return "detached" in self.claims
+
+    @property
     def is_stopping(self) -> bool:
         """A request to stop is in force, whether it has cut the run or not."""
         if self.result is not None:
@@ -159,6 +164,13 @@ class Execution:
             yield from child.subtree()
         yield self
 
+    def ancestors(self) -> Iterator[Execution]:
+        """The runs above this one, the nearest first."""
+        ancestor = self.parent
+        while ancestor is not None:
+            yield ancestor
+            ancestor = ancestor.parent
+
     # --- starting -------------------------------------------------------------------------------------------
 
     def start(self, home: Home) -> None:
@@ -192,9 +204,9 @@ class Execution:
         self.task.add_done_callback(self._on_task_done)
 
     def _born_cancelled(self) -> Ending | None:
-        parent = self.parent
-        if parent is not None and parent.cell:
-            stopped = parent.cell["end"].status is RunStatus.CANCELLED
+        over = next((ancestor for ancestor in self.ancestors() if ancestor.cell), None)
+        if over is not None:
+            stopped = over.cell["end"].status is RunStatus.CANCELLED
             reason = CancelReason.PARENT_CANCELLED if stopped else CancelReason.PARENT_FINISHED
             return Ending(RunStatus.CANCELLED, cancellation=Cancellation(reason=reason))
         token = self.options.cancellation
@@ -206,12 +218,10 @@ class Execution:
         """Takes its place among the live."""
         assert self.home is not None
         self.home.register(self)
-        ancestor = self.parent
-        if ancestor is not None:
-            ancestor.children[self.id] = self
-        while ancestor is not None:
+        if self.parent is not None:
+            self.parent.children[self.id] = self
+        for ancestor in self.ancestors():
             ancestor.family.add(self.id)
-            ancestor = ancestor.parent
 
     def _write_started(self) -> None:
         self.first_seq = self.log.head + 1

@@ -47,7 +47,7 @@ class Stretch:
         last_kind: type | None = None
         last_of: str | tuple[str, str] | None = None
         for delta in deltas:
-            kind: type[Any] = type(delta)
+            kind: type = type(delta)  # pyright: ignore[reportUnknownVariableType]
             # A message's id is our own; a call's is the provider's, and another run of the tree may have the same.
             is_said = kind is TextDelta or kind is ReasoningDelta
             of: str | tuple[str, str] = delta.message_id if is_said else (delta.run_id, delta.call_id)

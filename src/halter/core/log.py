@@ -48,13 +48,13 @@ class Log:
     __slots__ = (
         "_archive",
         "_archived",
+        "_lifts",
         "_look_again_at",
         "_readers",
         "arrived",
         "ended",
         "head",
         "resumed",
-        "waits_for_end",
         "window",
     )
 
@@ -64,7 +64,7 @@ class Log:
         self.ended = False
         self.arrived = Wakers()
         self.resumed = Wakers()
-        self.waits_for_end = 0  # how many outside wait for a run's end: they lift back-pressure
+        self._lifts: dict[object, bool] = {}  # who waits for a run's end: inside the tree, or outside
         self._archive: list[Entry] = []
         self._archived: list[int] = []  # the last number in each entry of the archive
         self._readers: dict[int, ref[Cursor]] = {}
@@ -110,14 +110,17 @@ class Log:
         self._readers[key] = ref(reader, dropped)
         self._look_again_at = 0
 
-    def lift(self) -> None:
-        """From now on nothing is held back for readers (until `hold`); wakes what is."""
-        self.waits_for_end += 1
+    def lift(self, *, inside: bool = False) -> Callable[[], None]:
+        """From now on nothing is held back for readers, or for those `inside`, until what this returns is called."""
+        key = object()
+        self._lifts[key] = inside
         self.resumed.wake(threadsafe=True)
 
-    def hold(self) -> None:
-        self.waits_for_end -= 1
-        self._look_again_at = 0
+        def hold() -> None:
+            self._lifts.pop(key, None)
+            self._look_again_at = 0
+
+        return hold
 
     def is_too_far_ahead(self) -> bool:
         """True if the readers outside, or those inside the tree, are all more than `LAG_LIMIT` behind."""
@@ -132,11 +135,12 @@ class Log:
         return self._lag() > LAG_LIMIT // 2
 
     def _lag(self) -> int:
-        if self.waits_for_end:
+        lifts = snapshot(self._lifts)
+        if False in lifts:
             return 0
         foremost: dict[bool, int] = {}
         for reference in snapshot(self._readers):
             reader = reference()
-            if reader is not None and reader.is_active:
+            if reader is not None and reader.is_active and not (reader.inside and lifts):
                 foremost[reader.inside] = max(reader.at, foremost.get(reader.inside, 0))
         return max((self.head - at for at in foremost.values()), default=0)

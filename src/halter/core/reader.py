@@ -137,6 +137,10 @@ class Cursor:
         if self._owning and self._execution.status is RunStatus.FAILED and error is not None and surfaces(error):
             raise error  # not a clean end for whoever waits
 
+    @property
+    def _is_owner(self) -> bool:
+        return self._owning and not self._execution.is_detached
+
     # --- in a task ------------------------------------------------------------------------------------------
 
     async def wait_for_next(self) -> Event:
@@ -151,7 +155,7 @@ class Cursor:
                 self._run_dry()
                 await self._execution.log.arrived.wait_until(self._may_have_more)
         except asyncio.CancelledError:
-            if self._owning:
+            if self._is_owner:
                 await cancelled_by_caller(self._execution)
             raise
         except GeneratorExit:
@@ -173,14 +177,14 @@ class Cursor:
         """If the task that reads ends cancelled, in its own loop body too, that is the owner's cancel."""
         task = asyncio.current_task()
         execution = self._execution
-        if not self._owning or task is None or execution.result is not None or task in execution.on_done:
+        if not self._is_owner or task is None or execution.result is not None or task in execution.on_done:
             return
         watch = _OwnerWatch(task, execution)
         task.add_done_callback(watch)
         execution.on_done[task] = watch.remove
 
     def _disown(self) -> None:
-        if self._owning:
+        if self._is_owner:
             self._execution.cancel(reason=CancelReason.CALLER_CANCELLED)
 
     # --- in a thread ----------------------------------------------------------------------------------------
@@ -194,7 +198,7 @@ class Cursor:
                 self._run_dry()
                 self._execution.log.arrived.block_until(self._may_have_more)
         except BaseException:
-            if self._owning:
+            if self._is_owner:
                 caller_interrupted(self._execution)
             raise
         finally:
@@ -302,7 +306,7 @@ class _OwnerWatch:
 
     def __call__(self, task: asyncio.Task[Any]) -> None:
         self._execution.on_done.pop(task, None)
-        if task.cancelled():
+        if task.cancelled() and not self._execution.is_detached:
             self._execution.cancel(reason=CancelReason.CALLER_CANCELLED)
 
     def remove(self) -> None:

@@ -144,6 +144,7 @@ class Run(Generic[T_co]):
         """Starts it if need be, and lets it run on without this handle. Returns its id, for `runtime().find`."""
         self.start()
         self._stops_when_dropped = self._owns = False
+        self._execution.claims["detached"] = True
         self._execution.log.lift()
         return self.id
 
@@ -211,13 +212,13 @@ class Run(Generic[T_co]):
             lifted()
 
     def _lift(self) -> Callable[[], None]:
-        """Whoever waits outside the tree lifts back-pressure. Returns what puts it back."""
-        execution = self._execution
+        """Whoever waits lifts back-pressure: outside the tree all of it, inside that of readers inside.
+
+        Returns what puts it back.
+        """
         current = current_execution()
-        if current is not None and current.root is execution.root:
-            return lambda: None
-        execution.log.lift()
-        return execution.log.hold
+        inside = current is not None and current.root is self._execution.root
+        return self._execution.log.lift(inside=inside)
 
     def _not_from_inside(self) -> None:
         current = current_execution()

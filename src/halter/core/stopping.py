@@ -77,12 +77,8 @@ def _announce(execution: Execution, request: Cancellation) -> None:
     if stop.mode is not None and stop.mode.strength >= request.mode.strength:
         return
     if stop.mode is None and request.reason is CancelReason.HANDLE_DROPPED:
-        warnings.warn(
-            f"run {execution.id} of {execution.definition.name!r} was stopped because its handle was dropped; "
-            f"keep the handle, use `async with`, or let it run on with run.detach()",
-            ResourceWarning,
-            stacklevel=1,
-        )
+        assert execution.home is not None
+        execution.home.loop.call_soon(_warn_of_dropped, execution)  # where warnings are errors, the stop goes on
     stop.mode = request.mode
     execution.status = advance(execution.status, RunStatus.CANCELLING)
     event = execution.write(
@@ -96,6 +92,15 @@ def _announce(execution: Execution, request: Cancellation) -> None:
     if request.mode.cuts and stop.cut_seq is None:
         stop.cut_seq = event.seq
     execution.log.resumed.wake()
+
+
+def _warn_of_dropped(execution: Execution) -> None:
+    warnings.warn(
+        f"run {execution.id} of {execution.definition.name!r} was stopped because its handle was dropped; "
+        f"keep the handle, use `async with`, or let it run on with run.detach()",
+        ResourceWarning,
+        stacklevel=1,
+    )
 
 
 def _cut(execution: Execution, request: Cancellation) -> None:
@@ -212,7 +217,7 @@ def _arm_grace(member: Execution, mode: CancelMode, grace: float) -> None:
     stop = _stop_of(member)
     stop.disarm()
     loop = member.home.loop
-    if mode is CancelMode.KILL:
+    if mode is CancelMode.KILL or grace == 0:
         stop.timers.append(loop.call_soon(_count_down, member, TICKS_BEFORE_A_KILL_ABANDONS))
         return
     stop.timers.append(loop.call_later(grace / 2, deliver, member))

@@ -2,8 +2,8 @@
 
 1. Each phase has its own time-out; the clock is a timestamp and one timer, not a scope per read. 2. A retry happens
 only while nothing was shown, and never after a stop: `raise_if_cancelled` stands before each request and first in
-each `except` that goes on. 3. A body without its terminal frame is incomplete, never a success. 4. What is broken after the
-terminal frame breaks nothing.
+each `except` that goes on. 3. A body without its terminal frame is incomplete, never a success. 4. What is broken
+after the terminal frame breaks nothing.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ from halter.core.threads import call_in_thread
 from halter.errors import ConfigurationError, ConnectionFailed
 from halter.outcome import Ended
 
-RECEIVE_BUFFER = 256 * 1024  # else kernel and aiohttp swallow 8 MB before a stopped reader is felt
+RECEIVE_BUFFER = 128 * 1024  # else the kernel swallows 8 MB before a stopped reader is felt; TLS keeps 256 KiB more
 LARGE_BODY = 512 * 1024  # above it a body is written in pieces; from 1 MiB on aiohttp warns of whole ones
+LOOK_AGAIN = 0.001
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
 
 
@@ -128,17 +129,18 @@ class _Exchange:
         self.opened: list[socket.socket] = []  # raw sockets that this request has made
         self._raw: socket.socket | None = None
         self._protocol: ResponseHandler | None = None
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
         self._resource = ctx.resource("socket", request.label, self.abort, sever=self.sever)
 
     def take(self, connection: aiohttp.connector.Connection, raw: socket.socket | None) -> None:
         """This connection serves the request, until it goes back to the pool."""
         self._raw = raw
         self._protocol = connection.protocol
-        connection.add_callback(self._give_back)
         self.progress.sending()
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """The answer has been read to its end: the connection is the next one's."""
         self._raw = self._protocol = None
         self.opened.clear()
 
@@ -172,12 +174,31 @@ class _Exchange:
 
     def leave(self) -> None:
         """The request is over: what still serves it (it was left early) is aborted."""
+        if self._loop.is_closed():
+            self.sever()
+            return
         if self._protocol is not None:
             self.abort()
-        elif not self._gone.done():
-            self._gone.set_result(None)
+        else:
+            self.sever()
+            self._look()
         if self.response is not None:
             self.response.close()
+        if self._gone.done():
+            self._finish(self._gone)
+        else:
+            self._gone.add_done_callback(self._finish)
+
+    def _look(self) -> None:
+        """Left while it was connecting: of these sockets nobody tells when they are gone."""
+        if self._gone.done():
+            return
+        if any(raw.fileno() != -1 for raw in self.opened):
+            self._loop.call_later(LOOK_AGAIN, self._look)
+        else:
+            self._gone.set_result(None)
+
+    def _finish(self, _: asyncio.Future[None]) -> None:
         if not self._resource.is_closing:
             self._resource.end(Ended.FINISHED)
 
@@ -231,6 +252,7 @@ class _Connector(aiohttp.TCPConnector):
             keepalive_timeout=30.0,
         )
         self._raw: WeakKeyDictionary[ResponseHandler, socket.socket] = WeakKeyDictionary()
+        self._serving: dict[ResponseHandler | None, _Exchange] = {}
 
     @staticmethod
     def _make_socket(address: Any) -> socket.socket:
@@ -247,7 +269,18 @@ class _Connector(aiohttp.TCPConnector):
         exchange = _current.get().exchange
         if exchange is not None:
             exchange.take(connection, self._raw_of(connection, exchange))
+            self._serving[connection.protocol] = exchange
         return connection
+
+    def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        """What does not go back to the pool is aborted here: left to aiohttp, it would be closed, and wait."""
+        exchange = self._serving.pop(protocol, None)
+        if exchange is not None:
+            if should_close or protocol.should_close:
+                exchange.abort()
+            else:
+                exchange.give_back()
+        super()._release(key, protocol, should_close=should_close)
 
     async def _wait_for_available_connection(self, *args: Any, **options: Any) -> None:
         try:

@@ -102,7 +102,7 @@ def _end_by_signals(over: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         if sys.platform == "win32":
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(over.set))
+            signal.signal(number, lambda number, frame: loop.call_soon_threadsafe(over.set) and None)
         else:
             loop.add_signal_handler(number, over.set)
 
