@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given
@@ -71,7 +72,7 @@ def test_merged_events_cover_the_rest_without_a_hole(deltas: list[Any], data: st
 def test_neighbours_of_one_message_come_back_as_one_event(deltas: list[Any]) -> None:
     """There are as many events as there are changes from one stream to another."""
     streams = [(type(d), d.run_id, getattr(d, "message_id", None) or d.call_id) for d in deltas]
-    changes = 1 + sum(here != before for before, here in zip(streams, streams[1:], strict=False))
+    changes = 1 + sum(here != before for before, here in pairwise(streams))
     read = Stretch(deltas).read(0)
     assert len(read) == changes
     assert all(event.agent == "a" and event.root_id == "r" for event in read)  # pyright: ignore

@@ -1,7 +1,7 @@
 """Random trees of runs, stopped at random moments from random places: what must hold, holds for every seed.
 
-Bodies fail, leave children behind, swallow their cancellation, clean up slowly, ask, hold resources that close late, badly
-or not at all. A seed fixes the tree, the stops and the schedule of the loop, so that a failure replays.
+Bodies fail, leave children behind, swallow their cancellation, clean up slowly, ask, hold resources that close late,
+badly or not at all. A seed fixes the tree, the stops and the schedule of the loop, so that a failure replays.
 """
 
 from __future__ import annotations

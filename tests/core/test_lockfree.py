@@ -140,7 +140,7 @@ def test_a_blocking_form_in_a_running_loop_raises_and_names_the_other() -> None:
     """The message says `await`, and mentions notebooks."""
 
     async def main() -> None:
-        with pytest.raises(BlockingCallError, match="notebook.*`await run`"):
+        with pytest.raises(BlockingCallError, match=r"notebook.*`await run`"):
             forbid_blocking("await run")
 
     run(main)

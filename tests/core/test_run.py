@@ -57,7 +57,7 @@ async def test_looking_at_a_run_starts_nothing() -> None:
     assert handle.status is RunStatus.QUEUED
     assert (handle.text, handle.outcome, handle.parent_id) == ("", None, None)
     assert handle.root_id == handle.id
-    assert not (handle.is_cancelling or handle.is_done or handle.is_cancelled or handle.is_completed)
+    assert not any((handle.is_cancelling, handle.is_done, handle.is_cancelled, handle.is_completed))
     assert handle.why() == "It is queued."
     assert repr(handle) == f"<Run 'sleeper' {handle.id} queued>"
     assert handle.id not in LIVE
@@ -420,11 +420,11 @@ async def test_blocking_forms_in_a_running_loop_raise_and_name_what_to_await() -
     """And start nothing."""
     handle = sleeper.run()
     for use, instead in (
-        (lambda: handle.result(), "await run"),
+        (handle.result, "await run"),
         (lambda: next(iter(handle)), "async for event in run"),
         (lambda: next(iter(handle.text_stream())), "async for text in run.text_stream()"),
         (lambda: next(iter(handle.events())), "async for event in run"),
-        (lambda: handle.__enter__(), "async with agent.run"),
+        (handle.__enter__, "async with agent.run"),
     ):
         with pytest.raises(BlockingCallError, match="use `") as caught:
             use()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import linecache
 import logging
 from typing import Any
 
@@ -145,7 +146,9 @@ async def test_descendants_are_cancelled_innermost_first_and_resources_closed_af
     cuts, closings = told[:3], told[3:]
     assert cuts == ["cut 2", "cut 1", "cut 0"]
     # 0 and 1 go on at the same instant, 0 first: it had begun to sleep before.
-    assert closings == [f"close {label}" for label in ("1 after", "0 after", "2 after", "2 before", "1 before", "0 before")]
+    assert closings == [
+        f"close {label}" for label in ("1 after", "0 after", "2 after", "2 before", "1 before", "0 before")
+    ]
     result = await handle.finished()
     assert result.receipt is not None
     assert result.receipt.confirmed
@@ -442,8 +445,7 @@ async def test_a_body_that_swallows_its_cancellation_is_abandoned_and_named_with
     assert "test_stopping.py:" in line.label
     assert "stubborn" in line.label
     number = int(line.label.rpartition("test_stopping.py:")[2].split()[0].rstrip(")"))
-    with open(__file__) as source:
-        assert "the line that is named" in source.read().splitlines()[number - 1]
+    assert "the line that is named" in linecache.getline(__file__, number)
     last = [event async for event in handle.events()][-1]
     assert (last.type, last.receipt) == ("run.cancelled", receipt)  # pyright: ignore
     await asyncio.sleep(500)  # let it end
@@ -719,7 +721,7 @@ async def test_an_exit_in_a_body_surfaces_in_whoever_waits_and_other_runs_go_on(
 
     neighbour = other.run().start()
     handle = body.run()
-    with pytest.raises(exit, match="bye"):
+    with pytest.raises(exit, match="bye"):  # noqa: PT012  # each use is what must raise
         match use:
             case "await":
                 await handle

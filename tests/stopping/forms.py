@@ -46,7 +46,9 @@ class Stopped:
         assert self.result.is_cancelled
         assert self.result.receipt is not None
         assert self.result.receipt.confirmed, str(self.result.receipt)
-        assert [event.type for event in self.events if event.is_terminal and event.parent_id is None] == ["run.cancelled"]
+        assert [event.type for event in self.events if event.is_terminal and event.parent_id is None] == [
+            "run.cancelled"
+        ]
         assert self.events[-1].is_terminal
         assert self.shown[-1] is self.events[-1]
         assert self.left == []

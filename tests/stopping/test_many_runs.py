@@ -37,13 +37,11 @@ def nested(agent: Agent, depth: int, width: int) -> Any:
 
 
 @pytest.mark.scenario("C34", "C35")
-def test_a_parents_stop_reaches_the_innermost_sockets(
-    wire: WireProbe, adapter: Adapter, form: Form, port: int
-) -> None:
+def test_a_parents_stop_reaches_the_innermost_sockets(wire: WireProbe, adapter: Adapter, form: Form, port: int) -> None:
     """Three levels of three in `TaskGroup`s, 27 streams: one stop, and the provider sees 27 closes within 250 ms."""
     agent = adapter.agent(wire.url("stall(1)"))
     whole = nested(agent, 3, 3)
-    stopped = form.stop(lambda: whole.run(), lambda _: wire.wait("token", 27), port)
+    stopped = form.stop(whole.run, lambda _: wire.wait("token", 27), port)
     stopped.assert_real()
     assert len(wire.assert_closed(T, since=stopped.asked)) == 27
     assert stopped.result.error is None
@@ -124,7 +122,9 @@ async def test_an_agent_that_was_stopped_runs_again_as_if_it_were_new(wire: Wire
         run = one.run("count")
         await run
         logs.append(shape([event async for event in run.events()]))
-    assert [kind for kind, _ in logs[0] if kind != "text.delta"] == [kind for kind, _ in logs[1] if kind != "text.delta"]
+    assert [kind for kind, _ in logs[0] if kind != "text.delta"] == [
+        kind for kind, _ in logs[1] if kind != "text.delta"
+    ]
     again, new = wire.requests()[-2:]
     assert again.body == new.body
 
@@ -193,7 +193,7 @@ async def test_stopping_twenty_runs_changes_no_byte_of_the_others(wire: WireProb
 
 @pytest.mark.scenario("E53")
 def test_one_agent_serves_two_loops_and_four_threads_at_once(wire: WireProbe, adapter: Adapter) -> None:
-    """The same object from two `asyncio.run`s one after the other, and from four threads, two with loops of their own."""
+    """The same object in two `asyncio.run`s, one after the other, and in four threads, two with loops of their own."""
     agent = adapter.agent(wire.url("steady(20,2)"))
     texts: list[str] = []
 

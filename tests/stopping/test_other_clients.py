@@ -19,9 +19,7 @@ from .forms import T
 
 
 async def opened(client: openai.AsyncOpenAI) -> Any:
-    return await client.chat.completions.create(
-        model="m", messages=[{"role": "user", "content": "count"}], stream=True
-    )
+    return await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "count"}], stream=True)
 
 
 async def reads_on(stream: AsyncIterator[Any]) -> None:

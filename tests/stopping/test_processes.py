@@ -49,7 +49,7 @@ class Program:
         """The lines it printed; it must have ended well, and said nothing on stderr."""
         begin = textwrap.dedent(BEGIN).replace("{tests!r}", repr(str(TESTS)))
         process = subprocess.Popen(
-            [sys.executable, "-X", "dev", "-c", begin + textwrap.dedent(text), *arguments],
+            [sys.executable, "-W", "error", "-c", begin + textwrap.dedent(text), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -191,9 +191,7 @@ def test_a_process_that_ends_with_a_run_on_the_background_loop_closes_its_socket
 
 
 @pytest.mark.scenario("J92", "E53")
-def test_one_agent_works_in_one_loop_after_another(
-    wire: WireProbe, adapter: Any, program: Program, loop: str
-) -> None:
+def test_one_agent_works_in_one_loop_after_another(wire: WireProbe, adapter: Any, program: Program, loop: str) -> None:
     """Two `run`s, one ended in mid-stream, one loop closed by hand, then blocking code: the same object throughout."""
     lines = program(
         """

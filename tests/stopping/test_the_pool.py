@@ -75,7 +75,7 @@ async def test_a_slot_that_was_offered_to_a_stopped_run_goes_to_the_next(wire: W
     whole = adapter.agent(wire.url("steady(20,0.1)"), source=source)
     for ticks in range(12):
         holder = stalls.run("holds").start()
-        while not holder.text:
+        while not holder.text:  # noqa: ASYNC110 - a reader would be one more task
             await asyncio.sleep(0.002)
         first, second = stalls.run("first").start(), whole.run("second").start()
         await asyncio.sleep(0.01)
@@ -93,14 +93,14 @@ async def test_a_slot_that_was_offered_to_a_stopped_run_goes_to_the_next(wire: W
 async def test_a_stop_that_races_the_natural_end_never_touches_the_next_run(
     wire: WireProbe, adapter: Adapter, over_tls: bool, quiet_loop: Quiet
 ) -> None:
-    """One connection, 150 times: A is stopped as it ends, B waits for its connection. B is whole, at its first try."""
+    """One connection, 100 times: A is stopped as it ends, B waits for its connection. B is whole, at its first try."""
     reported = quiet_loop()
     source = SocketSource(connections=1, ca_file=wire.ca_file if over_tls else None)
     url = (wire.tls_url if over_tls else wire.url)("steady(3,1)")
     agent = adapter.agent(url, source=source)
     pick = random.Random(7)
     ends = {"completed": 0, "cancelled": 0}
-    for _ in range(150):
+    for _ in range(100):
         a = agent.run("a").start()
         b = agent.run("b").start()
         seen = 0

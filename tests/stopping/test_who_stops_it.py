@@ -81,9 +81,7 @@ async def test_a_signal_on_an_idle_loop_closes_the_socket(
 
 
 @pytest.mark.scenario("B13", "B23")
-def test_a_signal_in_a_blocking_loop_closes_the_socket(
-    wire: WireProbe, adapter: Adapter, on_signal: OnSignal
-) -> None:
+def test_a_signal_in_a_blocking_loop_closes_the_socket(wire: WireProbe, adapter: Adapter, on_signal: OnSignal) -> None:
     """The main thread sits in a blocking `for` over a silent stream; a signal's handler stops it."""
     watch = Stopwatch()
     run = adapter.agent(wire.url("stall(1)")).run("count").start()
@@ -171,7 +169,7 @@ async def test_a_sibling_that_fails_in_a_task_group_closes_the_socket(wire: Wire
         failed_at.append(time.monotonic())
         raise LookupError("the sibling's own")
 
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - the group is what raises
         async with asyncio.TaskGroup() as group:
             group.create_task(run.wait())
             group.create_task(fails())
@@ -206,7 +204,7 @@ async def test_a_cancelled_consumer_is_the_same_as_a_stop(wire: WireProbe, adapt
 
     task = asyncio.create_task(consume())
     await wire.awaited("token")
-    while run.text != "t0 t1 t2 ":
+    while run.text != "t0 t1 t2 ":  # noqa: ASYNC110 - another reader would change what is tested
         await asyncio.sleep(0.005)
     asked = time.monotonic()
     task.cancel()

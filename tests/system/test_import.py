@@ -71,19 +71,22 @@ def test_importing_halter_loads_no_adapter_and_starts_nothing(script: Any) -> No
 
 
 def test_importing_halter_takes_a_tenth_of_a_second_at_most(script: Any) -> None:
-    """`import halter` and the first use of its names, best of five processes; asyncio, which all need, included."""
+    """`import halter` and the first use of its names, best of five processes; asyncio, which all need, included.
+
+    Processor time, which a busy machine does not lengthen.
+    """
     program = """
         import time
-        began = time.perf_counter()
+        began = time.process_time()
         import halter
         for name in halter.__all__:
             getattr(halter, name)
-        print(time.perf_counter() - began)
+        print(time.process_time() - began)
         """
     took = [float(script(program).quietly()) for _ in range(5)]
     assert min(took) < 0.2
     bare = [
-        float(script("import time; t = time.perf_counter(); import halter; print(time.perf_counter() - t)").quietly())
+        float(script("import time; t = time.process_time(); import halter; print(time.process_time() - t)").quietly())
         for _ in range(5)
     ]
     assert min(bare) < 0.1

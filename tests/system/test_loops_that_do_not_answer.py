@@ -148,12 +148,12 @@ def test_an_on_cancel_that_blocks_the_loop_does_not_keep_a_waiter_elsewhere(
 ) -> None:
     """A callback that never ends, on the loop itself: a waiter in another thread is let go within the grace."""
     monkeypatch.setattr(watchdog, "NAMED_AFTER", 0.2)
-    release, ended = threading.Event(), []
+    begun, release, ended = threading.Event(), threading.Event(), []
 
     @runnable
     async def body(ctx: RunContext) -> None:
         ctx.token.on_cancel(lambda: release.wait(20))
-        ctx.text("word ")
+        begun.set()
         try:
             await asyncio.sleep(30)
         finally:
@@ -161,9 +161,7 @@ def test_an_on_cancel_that_blocks_the_loop_does_not_keep_a_waiter_elsewhere(
 
     run = body.run(grace=0.5)
     carrier = in_a_loop_of_its_own(thread, run_on, run)
-    for _ in run.events():
-        if run.text:
-            break
+    assert begun.wait(5)
     began = time.monotonic()
     run.cancel()
     with pytest.raises(RunCancelled, match="stopped"):

@@ -129,7 +129,7 @@ def test_two_hundred_stops_of_blocking_runs_leave_nothing(thread: Any) -> None:
 
 @pytest.mark.scenario("I80")
 def test_a_process_exits_at_once_after_many_stops(script: Any, loop_name: str) -> None:
-    """300 stops, then the interpreter's exit: within a second, with nothing on stderr."""
+    """180 stops, then the interpreter's exit: within a second, with nothing on stderr."""
     ended = script(
         """
         import asyncio, random, sys, time
@@ -152,7 +152,7 @@ def test_a_process_exits_at_once_after_many_stops(script: Any, loop_name: str) -
             await run.finished()
 
         async def main():
-            for _ in range(15):
+            for _ in range(8):
                 await asyncio.gather(*(one() for _ in range(20)))
 
         {"asyncio": asyncio.run, "uvloop": uvloop.run}[sys.argv[1]](main())

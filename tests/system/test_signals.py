@@ -148,7 +148,7 @@ def test_the_third_signal_raises_keyboard_interrupt_where_that_was_the_handler(s
     run = stubborn.run(grace=30)
     def tell():
         for event in run.events():
-            if event.type == "text.delta" or event.is_terminal:
+            if event.type == "text.delta":
                 ready()
             if event.type == "run.cancelling" and event.mode == "immediate":
                 ready()
@@ -159,6 +159,7 @@ def test_the_third_signal_raises_keyboard_interrupt_where_that_was_the_handler(s
                 run.result()
             except RunCancelled as error:
                 print(error.cancellation.reason)
+            ready()
             time.sleep(5)
     except KeyboardInterrupt:
         assert run.is_done

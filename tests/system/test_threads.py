@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from halter import Agent, CancelMode, RunCancelled, RunContext, RunFailed, current_run, runnable
+from halter.core import home
 from halter.errors import BlockingCallError, BusyError, NoCurrentRun
 from halter.events import Custom
 from halter.outcome import Ended
@@ -166,6 +167,29 @@ def test_what_a_thread_emitted_before_the_body_returned_is_never_lost() -> None:
         assert sorted(notes) == [(k, i) for k in range(8) for i in range(20)]
         for k in range(8):
             assert [i for who, i in notes if who == k] == list(range(20))
+
+
+@pytest.mark.scenario("E52")
+def test_what_a_thread_emitted_comes_before_what_it_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the wake-up that another thread was about to give comes late: `emit`s first, then the result."""
+
+    def late(self: home.Home, fn: Callable[[], object]) -> bool:
+        if getattr(fn, "__name__", "") == "_read_some":
+            self.loop.call_soon_threadsafe(self.loop.call_later, 0.05, fn)
+        else:
+            self.loop.call_soon_threadsafe(fn)
+        return True
+
+    @runnable
+    async def body(ctx: RunContext) -> None:
+        await ctx.in_thread(ctx.emit, "in the thread")
+        ctx.emit("after it")
+        # A thread that the body does not wait for by `in_thread`, and that is done when the body returns.
+        await asyncio.to_thread(ctx.emit, "in another thread")
+
+    monkeypatch.setattr(home.Home, "wake", late)
+    names = [event.name for event in body.run() if isinstance(event, Custom)]
+    assert names == ["in the thread", "after it", "in another thread"]
 
 
 @pytest.mark.scenario("E52")
@@ -514,3 +538,32 @@ def test_descriptors_of_the_main_thread_are_as_before_a_blocking_wait() -> None:
     for _ in range(20):
         AGENT.run("?").result(timeout=5)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_flood_from_a_thread_starves_no_stop_and_no_neighbour(run_on: Callable[[Any], Any]) -> None:
+    """A thread emits as fast as it can: its own run is stopped within 250 ms, and another task keeps its pace."""
+
+    @runnable
+    async def floods(ctx: RunContext) -> None:
+        def work() -> None:
+            while True:
+                ctx.emit("tick")
+
+        await ctx.in_thread(work)
+
+    async def seconds_to_stop() -> float:
+        run = floods.run().start()
+        for _ in range(10):
+            await asyncio.sleep(0.005)  # the neighbour
+        began = time.monotonic()
+        await run.aclose()
+        assert run.outcome.receipt.confirmed
+        return time.monotonic() - began
+
+    async def main() -> None:
+        began = time.monotonic()
+        stops = [await seconds_to_stop() for _ in range(3)]
+        assert min(stops) < T, stops  # the best of three: the thread itself keeps a core busy
+        assert time.monotonic() - began < 30 * T
+
+    run_on(main())

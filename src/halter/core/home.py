@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from halter.core.execution import Execution
 
 EXIT_PATIENCE = 2.0
+READ_AT_ONCE = 1_024
 _logger = logging.getLogger("halter")
 
 
@@ -73,12 +74,24 @@ class Home:
         self._inbox.append(fn)
         if not self._is_awake:
             self._is_awake = True
-            self.wake(self.read_inbox)
+            self.wake(self._read_some)
+        if len(self._inbox) > READ_AT_ONCE:
+            time.sleep(0)  # a thread that floods gives way to the loop
+
+    def _read_some(self) -> None:
+        """A part of the inbox at a time: a flood must not starve a stop."""
+        self._is_awake = False
+        self._read(READ_AT_ONCE)
+        if self._inbox and not self._is_awake:
+            self._is_awake = True
+            self.loop.call_soon(self._read_some)
 
     def read_inbox(self) -> None:
-        """Calls what has been posted so far. What comes meanwhile is next: a flood must not starve a stop."""
-        self._is_awake = False
-        for _ in range(len(self._inbox)):
+        """Calls all that has been posted so far. Home loop only."""
+        self._read(len(self._inbox))
+
+    def _read(self, at_most: int) -> None:
+        for _ in range(min(at_most, len(self._inbox))):
             try:
                 self._inbox.popleft()()
             except Exception:
@@ -116,15 +129,21 @@ class Home:
         with contextlib.suppress(StopIteration):
             self._keeper.asend(None).send(None)
 
-    async def close(self) -> None:
-        """Stops what still runs here, and closes what was kept."""
-        for execution in list(self.live.values()):
-            execution.cancel("the event loop ends", reason=CancelReason.SHUTDOWN)
-            await execution.done.wait_until(lambda execution=execution: execution.result is not None)
+    async def shut_down(self) -> None:
+        """Stops what runs here, all at once, and closes what was kept. It goes on being this loop's home."""
+        while roots := [execution for execution in self.live.values() if execution.parent is None]:
+            for root in roots:
+                root.cancel("the event loop ends", reason=CancelReason.SHUTDOWN)
+            for root in roots:
+                await root.done.wait_until(lambda root=root: root.result is not None)
         while self._closers:
             await self._closers.pop()()
         self._losers.clear()
         self.kept.clear()
+
+    async def close(self) -> None:
+        """The same at the loop's end."""
+        await self.shut_down()
         _homes.pop(self.loop, None)
 
     def __repr__(self) -> str:

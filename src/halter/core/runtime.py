@@ -84,7 +84,7 @@ class Runtime:
         if grace and live:
             ended = [asyncio.ensure_future(run.finished()) for run in live]
             await asyncio.wait(ended, timeout=grace)
-        await self._home.close()
+        await self._home.shut_down()
 
     def __repr__(self) -> str:
         return f"<Runtime of {self._home!r}>"

@@ -242,14 +242,18 @@ class Watch:
 
     def progress(self) -> None:
         """Bytes have come."""
-        self._since = self._loop.time()
+        self._restart()
         if self._phase == "first_token":
             self.phase("idle", self._timeouts.idle)
 
     def resume(self) -> None:
         """Our own readers had us wait: the idle clock has stood still."""
         self.is_paused = False
-        self._since = self._loop.time()
+        self._restart()
+
+    def _restart(self) -> None:
+        if self._phase != "tail":  # behind its terminal frame a server may send comments for ever
+            self._since = self._loop.time()
 
     def phase(self, name: str, limit: float | None) -> None:
         if self.expired is not None or (name == self._phase and self._timer is not None):
