@@ -18,8 +18,10 @@ def describe(loop: str) -> str:
 
 
 def load() -> str:
-    """How busy the machine is with other things: a load near 0 before the first measurement is a quiet one."""
-    return " ".join(f"{value:.2f}" for value in os.getloadavg())
+    """The load of the last minute; before the first measurement that is what else the machine does."""
+    recent = os.getloadavg()[0]
+    busy = ", a busy machine: only the ratios mean something" if recent > 0.5 * (os.cpu_count() or 1) else ""
+    return f"{recent:.2f}{busy}"
 
 
 def _version(name: str) -> str:

@@ -20,6 +20,7 @@ STREAMS = 500
 WARM_UP = 20
 LONG = 100_000
 PATIENCE = 30.0
+AT_ONCE = 50
 
 
 # --- in a process of its own --------------------------------------------------------------------------------
@@ -43,10 +44,13 @@ async def _idle(candidate: str, url: str) -> float:
 
 async def _stalled(client: Client, url: str, count: int) -> list[Stream]:
     texts: list[str] = []
-    streams = [client.start(url, texts) for _ in range(count)]
+    streams: list[Stream] = []
     async with asyncio.timeout(PATIENCE):
-        while len(texts) < count:  # noqa: ASYNC110 - no candidate can be asked to signal it
-            await asyncio.sleep(0.01)
+        while len(texts) < count:  # a few at a time: a listener's queue is short
+            if len(streams) < min(count, len(texts) + AT_ONCE):
+                streams.append(client.start(url, texts))
+            else:
+                await asyncio.sleep(0.001)
     return streams
 
 

@@ -108,7 +108,7 @@ class OpenAISDK(TaskClient):
     def __init__(self) -> None:
         import openai
 
-        self._client = openai.AsyncOpenAI(base_url="http://127.0.0.1", api_key="none", max_retries=0)
+        self._client = openai.AsyncOpenAI(base_url="http://127.0.0.1", api_key="none", max_retries=0, timeout=None)
         self._at = cache(lambda url: self._client.with_options(base_url=url))
 
     async def read(self, url: str, texts: list[str]) -> None:

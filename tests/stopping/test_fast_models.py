@@ -19,7 +19,7 @@ from .adapters import Adapter
 from .forms import T
 
 STOPS = 200
-AT_ONCE = 4
+AT_ONCE = 2  # floods at once: with more, the provider itself is late to look
 
 
 class Stopper:
@@ -55,7 +55,7 @@ class Trial:
     def __init__(self, number: int, source: str, stopper: Stopper) -> None:
         self.number, self.source, self.stopper = number, source, stopper
         self.token = CancellationToken()
-        self.asked = 0.0
+        self.asked = self.ours = 0.0
         self.after_cancel: list[str] = []
 
     def stop(self, run: Run[Any]) -> None:
@@ -94,6 +94,8 @@ async def test_no_stop_of_a_fast_model_is_lost(
             run = await trial.go(agent)
             assert run.outcome is not None
             assert run.outcome.is_cancelled
+            assert run.outcome.receipt is not None
+            trial.ours = run.outcome.receipt.stopped_after_ms
             log = [event async for event in run.events()]
             assert [event.type for event in log if event.is_terminal] == ["run.cancelled"]
             cut = next(index for index, event in enumerate(log) if isinstance(event, events.Cancelling))
@@ -108,5 +110,5 @@ async def test_no_stop_of_a_fast_model_is_lost(
         assert found is not None
         assert record.closed_at is not None
         took = record.closed_at - trials[int(found[1])].asked
-        assert took < T, f"trial {found[1]}: {took:.3f} s"
+        assert took < T, f"trial {found[1]}: {took:.3f} s, by our receipt {trials[int(found[1])].ours:.1f} ms"
         assert record.closed_how in ("eof", "reset")

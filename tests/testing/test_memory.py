@@ -7,7 +7,7 @@ import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 from openai import OpenAI

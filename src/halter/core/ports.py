@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from halter.core.context import RunContext
 
 
+LARGEST_READ = 64 * 1024  # bytes: by so much may a request overshoot a stop or a budget
+
+
 class Definition(Protocol):
     """What an execution runs: immutable, shared by any number of runs at once."""
 
@@ -88,7 +91,7 @@ class ByteStream(Protocol):
         ...
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """The body, in reads as large as they come. Raises `ConnectionFailed` if it breaks."""
+        """The body, in reads as large as they come, up to `LARGEST_READ`. Raises `ConnectionFailed` if it breaks."""
         ...
 
 

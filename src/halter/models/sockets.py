@@ -26,7 +26,7 @@ from yarl import URL
 
 from halter.core.context import RunContext
 from halter.core.home import home_here
-from halter.core.ports import HttpRequest, Progress
+from halter.core.ports import LARGEST_READ, HttpRequest, Progress
 from halter.core.threads import call_in_thread
 from halter.errors import ConfigurationError, ConnectionFailed
 from halter.outcome import Ended
@@ -101,7 +101,7 @@ class _Body:
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._response.content.iter_any()
+        return self._response.content.iter_chunked(LARGEST_READ)  # what is there, up to so much
 
 
 # --- one request on its socket ------------------------------------------------------------------------------
