@@ -1,10 +1,8 @@
-"""What the core's tests share: what must hold for every finished log, and a look at what is left in memory."""
+"""What the core's tests share: what must hold for every finished log."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -44,14 +42,3 @@ def check_log() -> Callable[..., None]:
                 assert ended[run_id] < ended[parent_id], "children end before their parents"
 
     return check
-
-
-@pytest.fixture
-def no_garbage() -> Callable[[type, str], list[Any]]:
-    """The live objects of a class with this in their repr, after a collection."""
-
-    def look(kind: type, word: str = "") -> list[Any]:
-        gc.collect()
-        return [thing for thing in gc.get_objects() if isinstance(thing, kind) and word in repr(thing)]
-
-    return look

@@ -478,7 +478,7 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.mark.scenario("I82", "B18", "J89", "A10")
+@pytest.mark.scenario("I82", "B18", "J89")
 @pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_what_must_hold_holds_for_every_random_tree(block: int, check_log: Callable[[list[Any]], None]) -> None:

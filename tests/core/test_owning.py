@@ -162,13 +162,23 @@ async def test_a_cancelled_owner_waits_for_the_teardown_once_and_briefly(use: An
 async def test_a_second_cancel_ends_the_owners_wait_at_once() -> None:
     """A scope that is cancelled delivers again and again: no busy loop, no delay."""
     handle = slow_to_end.run()
-    task = asyncio.create_task(_await(handle))
+    seen: list[BaseException] = []
+
+    async def catch() -> None:
+        try:
+            await handle
+        except asyncio.CancelledError as error:
+            seen.append(error)
+            raise
+
+    task = asyncio.create_task(catch())
     await asyncio.sleep(1)
     task.cancel("first")
     await asyncio.sleep(0.1)
     task.cancel("second")
     await asyncio.wait([task])
     assert asyncio.get_running_loop().time() == 1.1
+    assert [error.args for error in seen] == [("first",)]  # the first one goes on, not the second
     await handle.finished()
 
 

@@ -324,6 +324,10 @@ class RunContext:
         """Begins an assistant message. For models; other bodies use `text`."""
         return Reply(self._execution)
 
+    def is_too_far_ahead(self) -> bool:
+        """True if `drain` would wait: asked after each read, so that a read in time costs no coroutine."""
+        return self._execution.log.is_too_far_ahead()
+
     async def drain(self) -> None:
         """Waits while every reader is far behind: the one place where readers slow a run down."""
         log = self._execution.log

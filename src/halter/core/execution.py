@@ -405,6 +405,7 @@ class Execution:
         self.log.ended = self.parent is None
         self.status = advance(self.status, status)
         self.result = result
+        self.pieces = []  # from here on the text is the result's
         self._leave()
         if confirmed:
             self.disarm()

@@ -1,7 +1,7 @@
 """What several threads and signal handlers touch at once: waking, and looking, without a lock.
 
 1. A waiter registers first and looks again afterwards; the other side changes the state first and wakes afterwards:
-no wake-up is lost. 2. `wake` takes the whole list at once: a burst wakes each waiter once. 3. Waking is safe in a
+no wake-up is lost. 2. `wake` takes each waiter off: a burst wakes it once. 3. Waking is safe in a
 signal handler when `threadsafe` is given: it uses `call_soon_threadsafe` and bare lock releases only.
 """
 
@@ -14,6 +14,7 @@ import select
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -156,11 +157,14 @@ class Wakers:
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self.waiting: list[Waker] = []
+        self.waiting: deque[Waker] = deque()
 
     def wake(self, threadsafe: bool = False) -> None:
-        waiting, self.waiting = self.waiting, []
-        for waker in waiting:
+        for _ in range(len(self.waiting)):  # those that wait now; another thread may wake some of them meanwhile
+            try:
+                waker = self.waiting.popleft()
+            except IndexError:
+                return
             waker.wake(threadsafe)
 
     def add(self, waker: Waker) -> None:
@@ -176,12 +180,15 @@ class Wakers:
         """Waits in this task until `ready()`; cancellation leaves nothing behind."""
         while not ready():
             waker = TaskWaker()
-            self.add(waker)
-            try:
-                if not ready():
-                    await waker.future
-            finally:
+            self.waiting.append(waker)
+            if ready():
                 self.remove(waker)
+                return
+            try:
+                await waker.future
+            except BaseException:
+                self.remove(waker)  # whoever woke it has taken it off already
+                raise
 
     def block_until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Blocks this thread until `ready()`, `timeout` seconds at most. False if the time was over first."""

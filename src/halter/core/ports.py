@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -92,6 +92,14 @@ class ByteStream(Protocol):
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """The body, in reads as large as they come, up to `LARGEST_READ`. Raises `ConnectionFailed` if it breaks."""
+        ...
+
+    async def pump(self, take: Callable[[bytes], bool]) -> bool:
+        """The body as calls of `take`, where the bytes arrive: no task is woken for a read.
+
+        Returns True when `take` did, which asks for a pause: call again to go on. False: the body is over. Raises
+        what `take` raises, and as `__aiter__`.
+        """
         ...
 
 

@@ -151,7 +151,11 @@ class Cursor:
             self._watch_owner()
             if self._execution.log.head > self.seen:
                 await asyncio.sleep(0)  # a batch has been read: let others run before the next
-            while (event := self._refill()) is None and not self._is_over():
+            while True:
+                if self._may_have_more():
+                    event = self._refill()
+                    if event is not None or self._is_over():
+                        break
                 self._run_dry()
                 await self._execution.log.arrived.wait_until(self._may_have_more)
         except asyncio.CancelledError:

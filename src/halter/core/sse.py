@@ -30,6 +30,11 @@ class FrameSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the frames that this read completes, in order."""
+        if chunk[:6] == b"data: " and chunk[-2:] == b"\n\n" and _CR not in chunk and not (self._kept or self._held_cr):
+            frames = chunk[6:-2].split(b"\n\ndata: ")
+            if chunk.count(b"\n") == 2 * len(frames):  # as nearly every provider writes nearly every read
+                self._at_start = False
+                return frames
         if self._held_cr or _CR in chunk:
             chunk = self._with_plain_line_ends(chunk)
         kept = self._kept

@@ -21,7 +21,7 @@ import msgspec
 from halter import events
 from halter.core.context import Reply, RunContext
 from halter.core.ids import new_id
-from halter.core.ports import LARGEST_READ, ByteSource, ByteStream, HttpRequest
+from halter.core.ports import ByteSource, ByteStream, HttpRequest
 from halter.core.sse import FrameSplitter
 from halter.errors import (
     AuthenticationFailed,
@@ -175,17 +175,19 @@ class Http:
 async def _read_frames(stream: ByteStream, ctx: RunContext, decoder: Decoder, watch: Watch) -> None:
     splitter = FrameSplitter()
     feed, frame = splitter.feed, decoder.frame
-    async for chunk in stream:
+
+    def take(chunk: bytes) -> bool:
         watch.progress()
         for data in feed(chunk):
             frame(data)
         if decoder.is_over:
             watch.phase("tail", TAIL_PATIENCE)
+        return ctx.is_too_far_ahead()
+
+    while await stream.pump(take):
         watch.is_paused = True
         await ctx.drain()
         watch.resume()
-        if len(chunk) >= LARGEST_READ:
-            await asyncio.sleep(0)  # there is more already: a flood must not starve a stop
     if not decoder.is_over:
         _decode_rest(splitter, decoder)
 

@@ -13,9 +13,9 @@ import io
 import socket
 import ssl
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,7 +31,9 @@ from halter.core.threads import call_in_thread
 from halter.errors import ConfigurationError, ConnectionFailed
 from halter.outcome import Ended
 
-RECEIVE_BUFFER = 128 * 1024  # else the kernel swallows 8 MB before a stopped reader is felt; TLS keeps 256 KiB more
+# Bytes. By default kernel and aiohttp swallow 8 MB before a stopped reader is felt (TLS keeps 256 KiB more); and what
+# one read brings is decoded in one go, which is how long a stop may have to wait in a flood.
+RECEIVE_BUFFER = 32 * 1024
 LARGE_BODY = 512 * 1024  # above it a body is written in pieces; from 1 MiB on aiohttp warns of whole ones
 LOOK_AGAIN = 0.001
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
@@ -102,6 +104,76 @@ class _Body:
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._response.content.iter_chunked(LARGEST_READ)  # what is there, up to so much
+
+    async def pump(self, take: Callable[[bytes], bool]) -> bool:
+        connection = self._response.connection
+        pump = _Pump(self._response.content, take, connection.protocol if connection is not None else None)
+        try:
+            return await pump.paused
+        finally:
+            pump.detach()
+
+
+class _Pump:
+    """Hands each read on where aiohttp has parsed it, in the loop's own callback."""
+
+    __slots__ = ("_content", "_handler", "_is_pulling", "_take", "paused")
+
+    def __init__(
+        self, content: aiohttp.StreamReader, take: Callable[[bytes], bool], handler: ResponseHandler | None
+    ) -> None:
+        self.paused: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._content = content
+        self._take = take
+        self._handler = handler if isinstance(handler, _Handler) else None  # None: the body is here already
+        self._is_pulling = False
+        if self._handler is not None:
+            self._handler.pump = self
+        self.pull()
+
+    def pull(self) -> None:
+        """Takes what there is, up to one read; the rest in the loop's next round: a flood must not starve a stop."""
+        if self._is_pulling or self.paused.done():
+            return
+        self._is_pulling = True  # aiohttp comes back in here when a read makes room for more
+        try:
+            data = self._content.read_nowait(LARGEST_READ)
+            if data and self._take(data):
+                self._end(True)
+            elif self._content.at_eof():
+                self._end(False)
+            elif len(data) == LARGEST_READ:
+                self.paused.get_loop().call_soon(self.pull)
+        except BaseException as error:
+            self.detach()
+            self.paused.set_exception(error)
+        finally:
+            self._is_pulling = False
+
+    def _end(self, paused: bool) -> None:
+        self.detach()
+        self.paused.set_result(paused)
+
+    def detach(self) -> None:
+        """Before the next request has the connection."""
+        if self._handler is not None and self._handler.pump is self:
+            self._handler.pump = None
+
+
+class _Handler(ResponseHandler):
+    """aiohttp's protocol, which says when it has parsed a read."""
+
+    pump: _Pump | None = None
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.pump is not None:
+            self.pump.pull()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if self.pump is not None:
+            self.pump.pull()
 
 
 # --- one request on its socket ------------------------------------------------------------------------------
@@ -251,6 +323,7 @@ class _Connector(aiohttp.TCPConnector):
             socket_factory=self._make_socket,
             keepalive_timeout=30.0,
         )
+        self._factory = partial(_Handler, loop=self._loop)
         self._raw: WeakKeyDictionary[ResponseHandler, socket.socket] = WeakKeyDictionary()
         self._serving: dict[ResponseHandler | None, _Exchange] = {}
 

@@ -184,6 +184,12 @@ class _Body:
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
+    async def pump(self, take: Callable[[bytes], bool]) -> bool:
+        async for piece in self:
+            if take(piece):
+                return True
+        return False
+
     async def __anext__(self) -> bytes:
         record = self._connection.record
         if record.ended == "finished":
