@@ -37,7 +37,7 @@ class Waker(Protocol):
 
 
 class TaskWaker:
-    """Wakes the task that awaits `future`, on that task's own loop."""
+    """Wakes the task that awaits `future`, on that task's own loop. For one wait after another: `renew` it."""
 
     __slots__ = ("_loop", "_thread", "future")
 
@@ -45,6 +45,12 @@ class TaskWaker:
         self._loop = asyncio.get_running_loop()
         self._thread = _thread.get_ident()
         self.future = self._loop.create_future()
+
+    def renew(self) -> asyncio.Future[None]:
+        """A future for the next wait. A late wake-up of the last one may end it early: look again."""
+        if self.future.done():
+            self.future = self._loop.create_future()
+        return self.future
 
     def wake(self, threadsafe: bool) -> None:
         if not threadsafe and _thread.get_ident() == self._thread:
@@ -178,17 +184,22 @@ class Wakers:
 
     async def wait_until(self, ready: Callable[[], bool]) -> None:
         """Waits in this task until `ready()`; cancellation leaves nothing behind."""
+        waker = TaskWaker()
         while not ready():
-            waker = TaskWaker()
-            self.waiting.append(waker)
-            if ready():
-                self.remove(waker)
-                return
-            try:
-                await waker.future
-            except BaseException:
-                self.remove(waker)  # whoever woke it has taken it off already
-                raise
+            await self.wait_once(waker, ready)
+
+    async def wait_once(self, waker: TaskWaker, ready: Callable[[], bool]) -> None:
+        """Waits in this task for one wake-up, unless `ready()` meanwhile; it may come for nothing."""
+        future = waker.renew()
+        self.waiting.append(waker)
+        if ready():
+            self.remove(waker)
+            return
+        try:
+            await future
+        except BaseException:
+            self.remove(waker)  # else whoever woke it has taken it off
+            raise
 
     def block_until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Blocks this thread until `ready()`, `timeout` seconds at most. False if the time was over first."""

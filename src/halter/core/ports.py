@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from halter.core.context import RunContext
 
 
-LARGEST_READ = 64 * 1024  # bytes: by so much may a request overshoot a stop or a budget
+LARGEST_READ = 8 * 1024  # bytes: decoded in one go; by so much may a request overshoot a stop or a budget
 
 
 class Definition(Protocol):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from halter.core.context import current_execution
 from halter.core.execution import Execution, surfaces
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 YIELD_EVERY = 128
 TEARDOWN_PATIENCE = 0.25
+
+
+def _nobody() -> None:
+    return None
 
 
 class Cursor:
@@ -43,6 +48,8 @@ class Cursor:
         self._batch: Iterator[Event] = iter(())
         self._past_cut = not owning
         self._waits = False
+        self._waker: TaskWaker | None = None
+        self._reading_task: Callable[[], asyncio.Task[Any] | None] = _nobody
 
     @property
     def at(self) -> int:
@@ -73,6 +80,8 @@ class Cursor:
     def _refill(self) -> Event | None:
         """The next event that is there already; `None` if there is none yet, or no more."""
         execution = self._execution
+        if not self._cell and execution.log.head <= self.seen:
+            return None
         # Looked at in each turn: a stop may come between any two of these lines.
         while not self._cell or self._past_cut or self._skip_to_cut():
             event = self.take()
@@ -115,10 +124,11 @@ class Cursor:
 
     def _may_have_more(self) -> bool:
         execution = self._execution
-        if execution.result is not None:
-            return True
-        if execution.cell and not self._past_cut and execution.is_cut:
-            return execution.stop is not None and execution.stop.cut_seq is not None
+        if self._cell:
+            if execution.result is not None:
+                return True
+            if not self._past_cut and execution.is_cut:
+                return execution.stop is not None and execution.stop.cut_seq is not None
         return execution.log.head > self.seen
 
     def _run_dry(self) -> None:
@@ -148,16 +158,12 @@ class Cursor:
         self._enter()
         try:
             self._begin()
-            self._watch_owner()
+            waker = self._waker_here()
             if self._execution.log.head > self.seen:
                 await asyncio.sleep(0)  # a batch has been read: let others run before the next
-            while True:
-                if self._may_have_more():
-                    event = self._refill()
-                    if event is not None or self._is_over():
-                        break
+            while (event := self._refill()) is None and not self._is_over():
                 self._run_dry()
-                await self._execution.log.arrived.wait_until(self._may_have_more)
+                await self._execution.log.arrived.wait_once(waker, self._may_have_more)
         except asyncio.CancelledError:
             if self._is_owner:
                 await cancelled_by_caller(self._execution)
@@ -177,9 +183,18 @@ class Cursor:
             raise BusyError("this cursor is being read already; run.events() gives another reader")
         self._waits = True
 
-    def _watch_owner(self) -> None:
-        """If the task that reads ends cancelled, in its own loop body too, that is the owner's cancel."""
+    def _waker_here(self) -> TaskWaker:
+        """This task's waker, kept from one wait to the next."""
         task = asyncio.current_task()
+        if self._waker is None or task is None or self._reading_task() is not task:
+            self._waker = TaskWaker()
+            # Weakly: a task holds its frame, and that the handle; a cycle would hide that the handle was dropped.
+            self._reading_task = ref(task) if task is not None else _nobody
+            self._watch_owner(task)
+        return self._waker
+
+    def _watch_owner(self, task: asyncio.Task[Any] | None) -> None:
+        """If the task that reads ends cancelled, in its own loop body too, that is the owner's cancel."""
         execution = self._execution
         if not self._is_owner or task is None or execution.result is not None or task in execution.on_done:
             return

@@ -31,9 +31,9 @@ from halter.core.threads import call_in_thread
 from halter.errors import ConfigurationError, ConnectionFailed
 from halter.outcome import Ended
 
-# Bytes. By default kernel and aiohttp swallow 8 MB before a stopped reader is felt (TLS keeps 256 KiB more); and what
-# one read brings is decoded in one go, which is how long a stop may have to wait in a flood.
-RECEIVE_BUFFER = 32 * 1024
+# Bytes. By default kernel and aiohttp swallow 8 MB before a stopped reader is felt (TLS keeps 256 KiB more). Less would
+# be felt sooner still, but a far provider's large answers would crawl: so much may be on its way at a time.
+RECEIVE_BUFFER = 128 * 1024
 LARGE_BODY = 512 * 1024  # above it a body is written in pieces; from 1 MiB on aiohttp warns of whole ones
 LOOK_AGAIN = 0.001
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
@@ -289,6 +289,7 @@ class _Pool:
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
             headers={"Accept-Encoding": "identity"},
+            read_bufsize=LARGEST_READ,  # what is above twice that waits in the kernel
         )
 
     async def request(self, request: HttpRequest, ssl_context: ssl.SSLContext | None) -> aiohttp.ClientResponse:
