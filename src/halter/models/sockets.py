@@ -117,7 +117,7 @@ class _Body:
 class _Pump:
     """Hands each read on where aiohttp has parsed it, in the loop's own callback."""
 
-    __slots__ = ("_content", "_handler", "_is_pulling", "_take", "paused")
+    __slots__ = ("_content", "_goes_on", "_handler", "_is_pulling", "_take", "paused")
 
     def __init__(
         self, content: aiohttp.StreamReader, take: Callable[[bytes], bool], handler: ResponseHandler | None
@@ -127,6 +127,7 @@ class _Pump:
         self._take = take
         self._handler = handler if isinstance(handler, _Handler) else None  # None: the body is here already
         self._is_pulling = False
+        self._goes_on = False
         if self._handler is not None:
             self._handler.pump = self
         self.pull()
@@ -142,13 +143,18 @@ class _Pump:
                 self._end(True)
             elif self._content.at_eof():
                 self._end(False)
-            elif len(data) == LARGEST_READ:
-                self.paused.get_loop().call_soon(self.pull)
+            elif len(data) == LARGEST_READ and not self._goes_on:
+                self._goes_on = True
+                self.paused.get_loop().call_soon(self._go_on)
         except BaseException as error:
             self.detach()
             self.paused.set_exception(error)
         finally:
             self._is_pulling = False
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self.pull()
 
     def _end(self, paused: bool) -> None:
         self.detach()
