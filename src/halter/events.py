@@ -240,11 +240,12 @@ AnyEvent: TypeAlias = (
 
 def failure_of(error: BaseException) -> Failure:
     """The exception as data; never its traceback."""
-    return Failure(
-        type=type(error).__name__,
-        message=str(error) or type(error).__name__,
-        retryable=bool(getattr(error, "retryable", False)),
-    )
+    kind = type(error).__name__
+    try:
+        message = str(error)
+    except Exception:  # its `__str__` is at fault, and must not keep a run from ending
+        message = ""
+    return Failure(type=kind, message=message or kind, retryable=bool(getattr(error, "retryable", False)))
 
 
 def encode(event: Event) -> bytes:

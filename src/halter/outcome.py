@@ -147,12 +147,13 @@ def _row(line: ReceiptLine, kinds: int, labels: int) -> str:
     return f"  {line.kind:<{kinds}}  {line.label:<{labels}}  {line.ended}{when}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunResult(Generic[T_co]):
     """Everything that a run produced, whichever way it ended.
 
     `output`: what the body returned (`None` unless completed). `text`: this runnable's own answer, as far as it
-    came. `messages`: the whole conversation, fit for `history=` of a next run. `error`: what the body raised,
+    came. `messages`: the whole conversation, fit for `history=` of a next run.
+    `undelivered`: what `run.send()` brought too late for another turn. `error`: what the body raised,
     also when a stop had been claimed before. `cancellation`, `receipt`: only after a stop.
     """
 
@@ -161,6 +162,7 @@ class RunResult(Generic[T_co]):
     output: T_co | None = None
     text: str = ""
     messages: tuple[Message, ...] = ()
+    undelivered: tuple[Message, ...] = ()
     usage: Usage = field(default_factory=Usage)
     error: BaseException | None = None
     cancellation: Cancellation | None = None
@@ -177,6 +179,10 @@ class RunResult(Generic[T_co]):
     @property
     def is_failed(self) -> bool:
         return self.status is RunStatus.FAILED
+
+    def __repr__(self) -> str:
+        shown = self.text if len(self.text) <= 60 else f"{self.text[:57]}..."
+        return f"<RunResult {self.status} {shown!r}, {self.usage.total} tokens>"
 
     def why(self) -> str:
         """One sentence on how it ended."""

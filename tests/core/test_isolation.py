@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from halter import Agent, CancellationToken, CancelReason, Message, Run, current_run, events, runnable, runtime
-from halter.core.context import CURRENT, RunContext
+from halter.core.context import RunContext
+from halter.core.current import CURRENT
 from halter.core.execution import Execution
 from halter.core.home import LIVE, _homes
 from halter.core.log import Log
@@ -381,7 +382,7 @@ def test_a_loop_that_has_ended_is_forgotten() -> None:
     for _ in range(100):
         asyncio.run(main())
     gc.collect()
-    assert len(_homes) == before
+    assert len(_homes) <= before  # fewer, if another test has left a loop that it closed by hand
     assert sum(loop() is not None for loop in loops) == 0
 
 

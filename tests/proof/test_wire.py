@@ -47,9 +47,7 @@ def connect(url: str) -> socket.socket:
     return socket.create_connection((parts.hostname, parts.port), timeout=5)
 
 
-def request(
-    url: str, *, stream: bool = True, usage: bool = False, prompt: str = "hello", head: str = ""
-) -> bytes:
+def request(url: str, *, stream: bool = True, usage: bool = False, prompt: str = "hello", head: str = "") -> bytes:
     body: dict[str, object] = {
         "model": "m",
         "stream": stream,
@@ -62,9 +60,7 @@ def request(
     return f"{line}host: wire\r\n{head}content-length: {len(data)}\r\n\r\n".encode() + data
 
 
-def ask(
-    url: str, *, stream: bool = True, usage: bool = False, prompt: str = "hello", head: str = ""
-) -> socket.socket:
+def ask(url: str, *, stream: bool = True, usage: bool = False, prompt: str = "hello", head: str = "") -> socket.socket:
     """Send a request on a new socket."""
     sock = connect(url)
     sock.sendall(request(url, stream=stream, usage=usage, prompt=prompt, head=head))
@@ -139,9 +135,7 @@ def test_a_token_frame_has_a_realistic_size(wire: Wire, tag: str) -> None:
 
 def test_the_official_client_reads_a_steady_stream(wire: Wire, tag: str) -> None:
     async def read() -> tuple[str, int]:
-        async with AsyncOpenAI(
-            base_url=wire.url("steady(10,2)", tag), api_key="secret", max_retries=0
-        ) as client:
+        async with AsyncOpenAI(base_url=wire.url("steady(10,2)", tag), api_key="secret", max_retries=0) as client:
             stream = await client.chat.completions.create(
                 model="m",
                 messages=[{"role": "user", "content": "hi"}],
@@ -184,9 +178,7 @@ def test_the_official_client_gets_a_tool_call_and_after_its_result_a_text(wire: 
     assert asyncio.run(talk()) == ("look_up", arguments, "".join(numbered(20)))
 
 
-def test_a_request_without_streaming_gets_one_json_body_after_the_time_of_the_stream(
-    wire: Wire, tag: str
-) -> None:
+def test_a_request_without_streaming_gets_one_json_body_after_the_time_of_the_stream(wire: Wire, tag: str) -> None:
     before = time.monotonic()
     response = exchange(wire.url("steady(4,10)", tag), stream=False)
     answer = json.loads(response.partition(b"\r\n\r\n")[2])
@@ -313,9 +305,7 @@ def test_a_bad_mode_is_refused_with_the_list_of_modes(wire: Wire, tag: str) -> N
     assert only(wire.requests(tag)).mode == "steddy"
 
 
-@pytest.mark.parametrize(
-    "mode", ["", "steady(", "steady(x)", "steady(1,2,3)", "steady(-1)", "status", "steady(1,nan)"]
-)
+@pytest.mark.parametrize("mode", ["", "steady(", "steady(x)", "steady(1,2,3)", "steady(-1)", "status", "steady(1,nan)"])
 def test_a_mode_that_makes_no_sense_is_an_error(mode: str) -> None:
     with pytest.raises(ModeError, match="Modes: "):
         parse_mode(mode)
@@ -433,14 +423,7 @@ def test_a_chunked_body_is_understood_one_byte_at_a_time(wire: Wire, tag: str) -
     url = wire.url("steady(2,1)", tag)
     head, _, body = request(url).partition(b"\r\n\r\n")
     head = head.rpartition(b"\r\n")[0] + b"\r\ntransfer-encoding: chunked\r\n\r\n"
-    chunks = (
-        b"5;x=y\r\n"
-        + body[:5]
-        + b"\r\n"
-        + b"%X\r\n" % len(body[5:])
-        + body[5:]
-        + b"\r\n0\r\ntrailer: x\r\n\r\n"
-    )
+    chunks = b"5;x=y\r\n" + body[:5] + b"\r\n" + b"%X\r\n" % len(body[5:]) + body[5:] + b"\r\n0\r\ntrailer: x\r\n\r\n"
     with connect(url) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in head + chunks:
@@ -683,9 +666,7 @@ def test_a_signal_ends_the_process_cleanly(number: signal.Signals) -> None:
 def test_the_process_ends_with_its_parent() -> None:
     script = "from halter.proof.wire import Wire; import os; print(Wire.start().pid, flush=True); os._exit(0)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
-    )
+    parent = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     pid = int(parent.stdout)
     deadline = time.monotonic() + 2
     while is_running(pid) and time.monotonic() < deadline:

@@ -14,42 +14,31 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from halter import events
-from halter.core import stopping, watchdog
-from halter.core.context import CURRENT, CurrentRun, Reply, RunContext, RunToken
+from halter.core import sealing, starting, stopping, watchdog
+from halter.core.context import RunContext
+from halter.core.current import CURRENT, CurrentRun
 from halter.core.ids import new_id
 from halter.core.lifecycle import Ending, advance
 from halter.core.lockfree import Wakers
 from halter.core.log import Log
+from halter.core.options import RunOptions
 from halter.core.ports import Definition
+from halter.core.reply import Reply
 from halter.core.resources import Resource
-from halter.errors import BusyError, RunCancelled, RunLost
+from halter.core.run_token import RunToken
+from halter.errors import BusyError, RunCancelled
 from halter.messages import Message, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, Ended, RunResult, RunStatus
 
 if TYPE_CHECKING:
-    from halter.core.cancellation import CancellationToken, Registration
+    from halter.core.cancellation import Registration
     from halter.core.home import Home
 
 _logger = logging.getLogger("halter")
 NEVER = 1 << 62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """What the caller of `run()` asked for. `timeout`, `grace`: seconds."""
-
-    input: Any = None
-    history: tuple[Message, ...] = ()
-    context: Any = None
-    id: str | None = None
-    cancellation: CancellationToken | None = None
-    timeout: float | None = None
-    grace: float = 5.0
-    tags: tuple[str, ...] = ()
 
 
 class Execution:
@@ -81,6 +70,7 @@ class Execution:
         self.governor: Registration | None = None
         # What it produces.
         self.pieces: list[str] = []
+        self.joined: tuple[list[str] | None, int, str] = (None, 0, "")
         self.conversation: list[Message] = list(options.history)
         self.replies: dict[str, Reply] = {}
         self.step = 0
@@ -143,7 +133,16 @@ class Execution:
     @property
     def text(self) -> str:
         """This run's own answer so far; in the end, what it returned if that is text and nothing was shown."""
-        return self.result.text if self.result is not None else "".join(self.pieces)
+        if self.result is not None:
+            return self.result.text
+        pieces, (of, count, joined) = self.pieces, self.joined
+        if of is not pieces:
+            count, joined = 0, ""
+        new = pieces[count:]
+        if new:  # asked for after each token, as people do, the whole must not be put together anew
+            joined += "".join(new)
+            self.joined = (pieces, count + len(new), joined)
+        return joined
 
     @property
     def shown_status(self) -> RunStatus:
@@ -187,68 +186,21 @@ class Execution:
     def _launch(self, home: Home) -> None:
         # Published first and looked at afterwards: a stop either finds the home or is found here.
         self.home = home
-        born_dead = self._born_cancelled()
+        born_dead = starting.born_cancelled(self)
         if born_dead:
             self.claim(born_dead)
         if self.cell:
             self.end_unstarted()
             return
-        self._join()
+        starting.join(self, home)
         self.status = advance(self.status, RunStatus.RUNNING)
-        self._write_started()
-        self._arm()
+        starting.announce(self)
+        starting.arm(self, home)
         self.carried.run(CURRENT.set, self.current)
         name = f"halter:{self.definition.name}:{self.id}"
         self.body = self.hold(Resource("task", self.definition.name, self.id, None, self.on_resource_end))
         self.task = asyncio.Task(self._main(), loop=home.loop, name=name, context=self.carried)
         self.task.add_done_callback(self._on_task_done)
-
-    def _born_cancelled(self) -> Ending | None:
-        over = next((ancestor for ancestor in self.ancestors() if ancestor.cell), None)
-        if over is not None:
-            stopped = over.cell["end"].status is RunStatus.CANCELLED
-            reason = CancelReason.PARENT_CANCELLED if stopped else CancelReason.PARENT_FINISHED
-            return Ending(RunStatus.CANCELLED, cancellation=Cancellation(reason=reason))
-        token = self.options.cancellation
-        if token is not None and (request := token.cancellation) is not None:
-            return Ending(RunStatus.CANCELLED, cancellation=request)
-        return None
-
-    def _join(self) -> None:
-        """Takes its place among the live."""
-        assert self.home is not None
-        self.home.register(self)
-        if self.parent is not None:
-            self.parent.children[self.id] = self
-        for ancestor in self.ancestors():
-            ancestor.family.add(self.id)
-
-    def _write_started(self) -> None:
-        self.first_seq = self.log.head + 1
-        self.write(
-            events.Started,
-            name=self.definition.name,
-            kind=self.definition.kind,
-            input=self.options.input,
-            tags=self.options.tags,
-            model=self.definition.model_name,
-            timeout=self.options.timeout,
-        )
-
-    def _arm(self) -> None:
-        """The clocks start: the time-out, and the token that governs this run."""
-        assert self.home is not None
-        loop = self.home.loop
-        inherited = self.parent.deadline if self.parent else None
-        own = None if self.options.timeout is None else loop.time() + self.options.timeout
-        if own is not None and (inherited is None or own < inherited):
-            self.timer = loop.call_at(own, self._time_out)
-        self.deadline = min((at for at in (own, inherited) if at is not None), default=None)
-        if self.options.cancellation is not None:
-            self.governor = self.options.cancellation.govern(self)
-
-    def _time_out(self) -> None:
-        self.cancel(f"after {self.options.timeout:g} s", reason=CancelReason.TIMEOUT)
 
     # --- the body -------------------------------------------------------------------------------------------
 
@@ -395,17 +347,18 @@ class Execution:
         me = object()
         if self.claims.setdefault("finish", me) is not me:
             return
-        self._seal()
-        result = self._result(confirmed)
+        sealing.seal(self)
+        result = sealing.result_of(self, confirmed)
         status = result.status
         if status is RunStatus.CANCELLED:
             self.status = advance(self.status, RunStatus.CANCELLING)
-        self._write_terminal(result)
+        sealing.write_terminal(self, result)
         self.last_seq = self.log.head
         self.log.ended = self.parent is None
         self.status = advance(self.status, status)
         self.result = result
         self.pieces = []  # from here on the text is the result's
+        self.joined = (None, 0, "")
         self._leave()
         if confirmed:
             self.disarm()
@@ -418,49 +371,6 @@ class Execution:
         self.on_done.clear()
         if self.parent is not None and self.home is not None and confirmed:
             self.parent.settle()
-
-    def _seal(self) -> None:
-        """What was open is closed in the log and the history, as far as it came."""
-        for request_id in self.inputs:
-            self.write(events.InputReceived, request_id=request_id, outcome="cancelled")
-        for reply in list(self.replies.values()):
-            reply.seal()
-        if self.open_step is not None:
-            self.write(events.StepFinished, step=self.open_step, interrupted=True)
-            self.open_step = None
-
-    def _result(self, confirmed: bool) -> RunResult[Any]:
-        ending = self.cell["end"]
-        stopped = ending.status is RunStatus.CANCELLED
-        request = self.request() or ending.cancellation
-        return RunResult(
-            run_id=self.id,
-            status=ending.status,
-            output=ending.output,
-            text=self.text or (ending.output if isinstance(ending.output, str) else ""),
-            messages=tuple(self.conversation),
-            usage=self.usage,
-            error=ending.error or self.body_error,
-            cancellation=request if stopped else None,
-            receipt=stopping.receipt_of(self, request, confirmed) if stopped and request else None,
-        )
-
-    def _write_terminal(self, result: RunResult[Any]) -> None:
-        summary = {"text": result.text, "usage": result.usage}
-        if result.status is RunStatus.COMPLETED:
-            self.write(events.Completed, output=result.output, **summary)
-        elif result.status is RunStatus.FAILED:
-            error = result.error or RunLost("it ended without a reason")
-            self.write(events.Failed, error=_failure_of(error), **summary)
-        else:
-            assert result.cancellation is not None
-            self.write(
-                events.Cancelled,
-                reason=result.cancellation.reason,
-                mode=result.cancellation.mode,
-                receipt=result.receipt,
-                **summary,
-            )
 
     def _leave(self) -> None:
         """Lets go of everything that it held on to, and of everything that held on to it."""
@@ -504,19 +414,6 @@ class Execution:
 def from_outside() -> Cancellation:
     """The stop that somebody's `task.cancel()` amounts to, as at the end of `asyncio.run`."""
     return Cancellation(reason=CancelReason.SHUTDOWN, message="its task was cancelled from outside")
-
-
-def surfaces(error: BaseException | None) -> bool:
-    """True for what is raised again in whoever waits: `SystemExit`, `KeyboardInterrupt`. A `CancelledError` of the
-    body's own must not look like a cancel of the waiter."""
-    return error is not None and not isinstance(error, Exception | asyncio.CancelledError | GeneratorExit)
-
-
-def _failure_of(error: BaseException) -> events.Failure:
-    try:
-        return events.failure_of(error)
-    except Exception:  # its `__str__` is at fault, and must not keep the run from ending
-        return events.Failure(type=type(error).__name__, message=type(error).__name__)
 
 
 def inherited(request: Cancellation | None) -> Cancellation | None:

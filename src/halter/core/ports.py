@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from halter.core.context import RunContext
 
 
-LARGEST_READ = 8 * 1024  # bytes: decoded in one go; by so much may a request overshoot a stop or a budget
+LARGEST_READ = 12 * 1024  # bytes: decoded in one go; by so much may a request overshoot a stop or a budget
 
 
 class Definition(Protocol):
@@ -64,7 +65,10 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        return f"{self.method} {self.url.split('?')[0].split('://')[-1]}"
+        return f"{self.method} {unquote(self.url.split('?')[0].split('://')[-1])}"
+
+    def __repr__(self) -> str:
+        return f"<HttpRequest {self.label}, {len(self.body)} bytes>"  # a key in the headers is nobody's business
 
 
 class Progress(Protocol):

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from halter.core.context import current_execution
-from halter.core.execution import Execution, surfaces
+from halter.core.current import current_execution
+from halter.core.execution import Execution
 from halter.core.home import begin
 from halter.core.lockfree import TaskWaker, forbid_blocking
+from halter.core.sealing import surfaces
 from halter.errors import BusyError
 from halter.events import Event, TextDelta
 from halter.outcome import CancelReason, RunStatus
@@ -297,6 +298,10 @@ class TextReader:
             raise
 
     async def aclose(self) -> None:
+        """Reads no more; stops nothing."""
+        self._cursor.close()
+
+    def close(self) -> None:
         """Reads no more; stops nothing."""
         self._cursor.close()
 

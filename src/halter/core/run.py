@@ -13,11 +13,12 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from halter.core.context import CURRENT, current_execution
-from halter.core.execution import Execution, surfaces
+from halter.core.current import CURRENT, current_execution
+from halter.core.execution import Execution
 from halter.core.home import begin
 from halter.core.lockfree import forbid_blocking
 from halter.core.reader import Cursor, EventReader, TextReader, caller_interrupted, cancelled_by_caller
+from halter.core.sealing import surfaces
 from halter.errors import BusyError, NoCurrentRun, RunCancelled, RunFailed, RunTimedOut, UsageError
 from halter.messages import Message
 from halter.outcome import CancelMode, CancelReason, RunResult, RunStatus
@@ -91,6 +92,10 @@ class Run(Generic[T_co]):
     @property
     def is_completed(self) -> bool:
         return self._execution.result is not None and self._execution.result.is_completed
+
+    @property
+    def is_failed(self) -> bool:
+        return self._execution.result is not None and self._execution.result.is_failed
 
     def why(self) -> str:
         """One sentence on how it ended, or where it is."""
@@ -277,7 +282,10 @@ class Run(Generic[T_co]):
     # --- steering -------------------------------------------------------------------------------------------
 
     def send(self, message: str | Message) -> bool:
-        """Steers it: delivered at the next turn. From any thread. False if it is over or being stopped."""
+        """Steers it: delivered at the next turn. From any thread. False if it is over or being stopped.
+
+        What no turn came for is in `result.undelivered`: nothing is lost silently.
+        """
         if self._execution.cell or self.is_cancelling:
             return False
         self._execution.steering.append(Message.user(message) if isinstance(message, str) else message)

@@ -12,9 +12,11 @@ from functools import partial
 from typing import Any
 
 from halter.core.cancellation import CancellationToken
-from halter.core.context import RunContext, current_execution
-from halter.core.execution import Execution, RunOptions
+from halter.core.context import RunContext
+from halter.core.current import current_execution
+from halter.core.execution import Execution
 from halter.core.home import LIVE
+from halter.core.options import RunOptions
 from halter.core.run import Run
 from halter.core.settings import seconds, settings
 from halter.errors import BusyError, ConfigurationError

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from halter.core.context import Reply
+from halter.core.reply import Reply
 from halter.errors import MalformedStream
 
 

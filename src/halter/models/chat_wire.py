@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from halter.core.context import Reply
+from halter.core.reply import Reply
 from halter.errors import MalformedStream, ProviderError, ServerFailed
 from halter.models.chat_calls import Calls
 from halter.models.chat_frames import UNFIT, Choice, Chunk, Delta, Groq, TokenCounts, decode_chunk, salvage, usage_of

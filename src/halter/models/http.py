@@ -19,9 +19,10 @@ from typing import Protocol
 import msgspec
 
 from halter import events
-from halter.core.context import Reply, RunContext
+from halter.core.context import RunContext
 from halter.core.ids import new_id
 from halter.core.ports import ByteSource, ByteStream, HttpRequest
+from halter.core.reply import Reply
 from halter.core.sse import FrameSplitter
 from halter.errors import (
     AuthenticationFailed,
@@ -326,6 +327,8 @@ def _may_retry(error: ProviderError) -> bool:
     """Connection failures, 408, 409, 429, 5xx and overloaded frames; a time-out only while connecting."""
     if isinstance(error, StreamTimeout):
         return error.phase == "connect"
+    if error.code == "insufficient_quota":
+        return False  # OpenAI's 429 for an empty account: waiting does not fill it
     return error.retryable
 
 

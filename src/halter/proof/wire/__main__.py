@@ -38,18 +38,10 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--port", type=int, default=0, help="0 takes a free one; the line on stdout says which"
-    )
-    parser.add_argument(
-        "--tls", action="store_true", help="listen on a second port with a certificate of our own"
-    )
-    parser.add_argument(
-        "--recordings", type=Path, metavar="DIR", help="where replay(file) finds its .sse files"
-    )
-    parser.add_argument(
-        "--parent-stdin", action="store_true", help="end when stdin ends, as it does with the parent"
-    )
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one; the line on stdout says which")
+    parser.add_argument("--tls", action="store_true", help="listen on a second port with a certificate of our own")
+    parser.add_argument("--recordings", type=Path, metavar="DIR", help="where replay(file) finds its .sse files")
+    parser.add_argument("--parent-stdin", action="store_true", help="end when stdin ends, as it does with the parent")
     return parser
 
 

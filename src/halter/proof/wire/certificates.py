@@ -46,9 +46,7 @@ def make_certificates(directory: Path) -> Certificates:
     elif shutil.which("openssl"):
         _by_openssl(directory)
     else:
-        raise CertificateError(
-            "TLS needs the `cryptography` package or the `openssl` command; neither was found"
-        )
+        raise CertificateError("TLS needs the `cryptography` package or the `openssl` command; neither was found")
     return Certificates(directory / "ca.pem", directory / "server.pem", directory / "server.key")
 
 
@@ -69,8 +67,6 @@ def _by_openssl(directory: Path) -> None:
         f"x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days {DAYS} -extfile server.ext "
         "-out server.pem",
     ):
-        done = subprocess.run(
-            ["openssl", *command.split()], cwd=directory, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["openssl", *command.split()], cwd=directory, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CertificateError(f"`openssl {command}` failed: {done.stderr.strip()}")

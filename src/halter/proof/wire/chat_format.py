@@ -79,9 +79,7 @@ class ChatFormat:
     def finish(self, ask: Ask, reason: FinishReason, tokens: int) -> bytes:
         frames = _frame(_chunk(ask, {}, reason))
         if ask.wants_usage:
-            frames += _frame(
-                _head(ask, "chat.completion.chunk") | {"choices": [], "usage": _usage(ask, tokens)}
-            )
+            frames += _frame(_head(ask, "chat.completion.chunk") | {"choices": [], "usage": _usage(ask, tokens)})
         return frames
 
     def done(self) -> bytes:

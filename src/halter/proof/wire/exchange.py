@@ -104,22 +104,16 @@ class Exchange:
         ask = wire_format.read(bytes(self._body))
         script = self._provider.script(self._mode, self._target.tag, ask)
         voice = self._voice(wire_format, ask, script)
-        self._player = Player(
-            self._line, script.steps, voice, self.record, self._provider.journal, self._ended
-        )
+        self._player = Player(self._line, script.steps, voice, self.record, self._provider.journal, self._ended)
         self._player.play()
 
     def _voice(self, wire_format: WireFormat, ask: Ask, script: Script) -> Voice:
-        occasion = Occasion(
-            wire_format, ask, script.words, script.style, self.record.id, self._head.keep_alive
-        )
+        occasion = Occasion(wire_format, ask, script.words, script.style, self.record.id, self._head.keep_alive)
         streams = script.delivery == "stream" or (script.delivery == "as asked" and ask.stream)
         return StreamVoice(occasion) if streams else WholeVoice(occasion)
 
     def _refuse(self, status: int, message: str) -> None:
-        content = {
-            "error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}
-        }
+        content = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
         body = msgspec.json.encode(content)
         now = monotonic()
         self.record.sent(now, self._line.write(json_response(status, body, self._head.keep_alive)), tokens=0)

@@ -115,9 +115,7 @@ class Wire:
         answer = self._call("GET", "requests", tag=tag or "", after=after)
         return msgspec.json.decode(_checked(*answer), type=list[Record])
 
-    def wait(
-        self, state: State, *, tag: str | None = None, count: int = 1, timeout: float = 5.0
-    ) -> list[Record]:
+    def wait(self, state: State, *, tag: str | None = None, count: int = 1, timeout: float = 5.0) -> list[Record]:
         """Wait until `count` requests with `tag` have reached `state`; returns all requests with that tag.
 
         Counts from the start or the last `clear()`. Raises `WireTimeout` after `timeout` seconds.
@@ -194,9 +192,7 @@ def _read_hello(process: "subprocess.Popen[str]") -> Hello:
         return msgspec.json.decode(line, type=Hello)
     except msgspec.MsgspecError as error:
         _end(process)
-        raise WireError(
-            f"the provider did not start (exit code {process.returncode}); see its stderr"
-        ) from error
+        raise WireError(f"the provider did not start (exit code {process.returncode}); see its stderr") from error
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

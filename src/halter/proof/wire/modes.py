@@ -87,9 +87,7 @@ def _ms(default: float) -> Parameter:
 
 
 _KINDS = (
-    ModeKind(
-        "steady", (_n(20), _ms(5)), "n tokens, one each ms milliseconds; ms=0: as fast as they are read"
-    ),
+    ModeKind("steady", (_n(20), _ms(5)), "n tokens, one each ms milliseconds; ms=0: as fast as they are read"),
     ModeKind("stall", (_k(1),), "headers and k tokens, then silence for ever"),
     ModeKind("no-headers", (), "reads the request and never answers"),
     ModeKind("no-read", (), "stops reading the socket after the head of the request"),
@@ -123,9 +121,7 @@ _KINDS = (
     ),
     ModeKind("text", (_ms(60),), "an English answer of about 400 words on rivers, one word each ms"),
     ModeKind("json", (_n(20), _ms(0)), "waits ms, then answers without streaming, with n tokens"),
-    ModeKind(
-        "echo", (_n(20), _ms(1)), "n tokens that repeat the last user message: '<text>#0 ', '<text>#1 ' …"
-    ),
+    ModeKind("echo", (_n(20), _ms(1)), "n tokens that repeat the last user message: '<text>#0 ', '<text>#1 ' …"),
 )
 MODES: dict[str, ModeKind] = {kind.name: kind for kind in _KINDS}
 

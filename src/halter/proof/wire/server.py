@@ -57,9 +57,7 @@ async def serve(options: Options) -> None:
         await over.wait()
 
 
-async def _listen(
-    stack: ExitStack, host: str, port: int, provider: Provider, certificates: Certificates | None
-) -> int:
+async def _listen(stack: ExitStack, host: str, port: int, provider: Provider, certificates: Certificates | None) -> int:
     context = certificates.server_context() if certificates else None
 
     def connection() -> Connection:

@@ -118,9 +118,7 @@ class StreamVoice:
         self._tokens += 1
         self._called_tool = True
         call_id = self._occasion.call_id
-        return self._style(
-            self._format.tool_fragment(self._ask, call_id, step.name, step.fragment, step.opens)
-        )
+        return self._style(self._format.tool_fragment(self._ask, call_id, step.name, step.fragment, step.opens))
 
     def replay(self, step: Replay) -> list[bytes]:
         return [chunk(step.data)]

@@ -40,9 +40,7 @@ def write_certificates(
     (directory / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     (directory / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     (directory / "server.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
 
 

@@ -1,0 +1,25 @@
+"""What the caller of `run()` asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from halter.messages import Message
+
+if TYPE_CHECKING:
+    from halter.core.cancellation import CancellationToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the caller of `run()` asked for. `timeout`, `grace`: seconds."""
+
+    input: Any = None
+    history: tuple[Message, ...] = ()
+    context: Any = None
+    id: str | None = None
+    cancellation: CancellationToken | None = None
+    timeout: float | None = None
+    grace: float = 5.0
+    tags: tuple[str, ...] = ()

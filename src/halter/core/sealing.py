@@ -1,0 +1,71 @@
+"""The end of a run, written down: what was open is sealed, the result is made, the terminal event comes last."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from halter import events
+from halter.core import stopping
+from halter.errors import RunLost
+from halter.outcome import RunResult, RunStatus
+
+if TYPE_CHECKING:
+    from halter.core.execution import Execution
+
+
+def seal(execution: Execution) -> None:
+    """What was open is closed in the log and the history, as far as it came."""
+    for request_id in execution.inputs:
+        execution.write(events.InputReceived, request_id=request_id, outcome="cancelled")
+    for reply in list(execution.replies.values()):
+        reply.seal()
+    if execution.open_step is not None:
+        execution.write(events.StepFinished, step=execution.open_step, interrupted=True)
+        execution.open_step = None
+
+
+def result_of(execution: Execution, confirmed: bool) -> RunResult[Any]:
+    """Everything that the run has produced; `confirmed`: its own loop has ended it."""
+    ending = execution.cell["end"]
+    stopped = ending.status is RunStatus.CANCELLED
+    request = execution.request() or ending.cancellation
+    return RunResult(
+        run_id=execution.id,
+        status=ending.status,
+        output=ending.output,
+        text=execution.text or (ending.output if isinstance(ending.output, str) else ""),
+        messages=tuple(execution.conversation),
+        undelivered=tuple(execution.steering),
+        usage=execution.usage,
+        error=ending.error or execution.body_error,
+        cancellation=request if stopped else None,
+        receipt=stopping.receipt_of(execution, request, confirmed) if stopped and request else None,
+    )
+
+
+def write_terminal(execution: Execution, result: RunResult[Any]) -> None:
+    """The run's last event."""
+    summary = {"text": result.text, "usage": result.usage}
+    if result.status is RunStatus.COMPLETED:
+        execution.write(events.Completed, output=result.output, **summary)
+    elif result.status is RunStatus.FAILED:
+        error = result.error or RunLost("it ended without a reason")
+        execution.write(events.Failed, error=events.failure_of(error), **summary)
+    else:
+        assert result.cancellation is not None
+        execution.write(
+            events.Cancelled,
+            reason=result.cancellation.reason,
+            mode=result.cancellation.mode,
+            receipt=result.receipt,
+            **summary,
+        )
+
+
+def surfaces(error: BaseException | None) -> bool:
+    """True for what is raised again in whoever waits: `SystemExit`, `KeyboardInterrupt`.
+
+    A `CancelledError` of the body's own must not look like a cancel of the waiter.
+    """
+    return error is not None and not isinstance(error, Exception | asyncio.CancelledError | GeneratorExit)

@@ -1,0 +1,65 @@
+"""How a run takes its place: born cancelled, or joined to its tree, announced, and its clocks set. Home loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from halter import events
+from halter.core.lifecycle import Ending
+from halter.outcome import Cancellation, CancelReason, RunStatus
+
+if TYPE_CHECKING:
+    from halter.core.execution import Execution
+    from halter.core.home import Home
+
+
+def born_cancelled(execution: Execution) -> Ending | None:
+    """The end of a run that starts under one that is over, or under a token that is cancelled; else `None`."""
+    over = next((ancestor for ancestor in execution.ancestors() if ancestor.cell), None)
+    if over is not None:
+        stopped = over.cell["end"].status is RunStatus.CANCELLED
+        reason = CancelReason.PARENT_CANCELLED if stopped else CancelReason.PARENT_FINISHED
+        return Ending(RunStatus.CANCELLED, cancellation=Cancellation(reason=reason))
+    token = execution.options.cancellation
+    if token is not None and (request := token.cancellation) is not None:
+        return Ending(RunStatus.CANCELLED, cancellation=request)
+    return None
+
+
+def join(execution: Execution, home: Home) -> None:
+    """Takes its place among the live."""
+    home.register(execution)
+    if execution.parent is not None:
+        execution.parent.children[execution.id] = execution
+    for ancestor in execution.ancestors():
+        ancestor.family.add(execution.id)
+
+
+def announce(execution: Execution) -> None:
+    """Its first event."""
+    execution.first_seq = execution.log.head + 1
+    execution.write(
+        events.Started,
+        name=execution.definition.name,
+        kind=execution.definition.kind,
+        input=execution.options.input,
+        tags=execution.options.tags,
+        model=execution.definition.model_name,
+        timeout=execution.options.timeout,
+    )
+
+
+def arm(execution: Execution, home: Home) -> None:
+    """The clocks start: its time-out, and the token that governs it."""
+    timeout = execution.options.timeout
+    inherited = execution.parent.deadline if execution.parent else None
+    own = None if timeout is None else home.loop.time() + timeout
+    if own is not None and (inherited is None or own < inherited):
+        execution.timer = home.loop.call_at(own, _time_out, execution)
+    execution.deadline = min((at for at in (own, inherited) if at is not None), default=None)
+    if execution.options.cancellation is not None:
+        execution.governor = execution.options.cancellation.govern(execution)
+
+
+def _time_out(execution: Execution) -> None:
+    execution.cancel(f"after {execution.options.timeout:g} s", reason=CancelReason.TIMEOUT)
