@@ -129,11 +129,13 @@ def thread() -> Iterator[Callable[..., threading.Thread]]:
 
 @pytest.fixture
 def newer() -> Callable[[str], str]:
-    """The interpreter of a newer Python with Halter's dependencies, or a skip. `HALTER_PYTHON_3_12_1` says where."""
+    """The interpreter of a newer Python with Halter's dependencies: this one, or what `HALTER_PYTHON_3_12` names."""
 
     def find(version: str) -> str:
-        python = os.environ.get(f"HALTER_PYTHON_{version.replace('.', '_')}", f"/tmp/v-{version}/bin/python")
-        if not Path(python).exists():
+        if sys.version_info[:2] == tuple(map(int, version.split("."))):
+            return sys.executable
+        python = os.environ.get(f"HALTER_PYTHON_{version.replace('.', '_')}")
+        if python is None or not Path(python).exists():
             pytest.skip(f"no Python {version} with Halter's dependencies here")
         return python
 

@@ -435,7 +435,7 @@ def test_an_exit_while_a_thread_emits_into_an_abandoned_run_is_quiet(script: Any
     assert ended.took < 2.5
 
 
-@pytest.mark.parametrize("python", ["3.12.1", "3.13.0"])
+@pytest.mark.parametrize("python", ["3.12", "3.13"])
 def test_exit_and_asyncio_run_are_quiet_on_newer_interpreters(script: Any, python: str, newer: Any) -> None:
     """A run in flight at the end of `asyncio.run`, and one on the background loop at exit, on 3.12 and 3.13."""
     ended = script(

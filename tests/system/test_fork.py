@@ -155,7 +155,7 @@ def test_children_of_multiprocessing_by_fork_and_a_pool(script: Any) -> None:
 
 
 @pytest.mark.scenario("J92")
-@pytest.mark.parametrize("version", ["3.11", "3.12.1", "3.13.0"])
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_a_forked_child_that_exits_the_ordinary_way_is_quiet(
     script: Any, newer: Any, version: str, loop_name: str
 ) -> None:

@@ -82,7 +82,7 @@ EAGER = """
 """
 
 
-@pytest.mark.parametrize("version", ["3.12.1", "3.13.0"])
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
 def test_runs_under_an_eager_task_factory(script: Any, newer: Any, version: str) -> None:
     """Tasks that start at once, inside `create_task`: runs, readers, children, threads and stops work the same."""
     ended = script(EAGER, python=newer(version), flags=("-X", "dev"))
