@@ -82,6 +82,10 @@ class CancelMode(StrEnum):
 _STRENGTH = {mode: place for place, mode in enumerate(CancelMode)}
 
 
+_MODES: dict[object, CancelMode] = {mode.value: mode for mode in CancelMode}
+_REASONS: dict[object, CancelReason] = {reason.value: reason for reason in CancelReason}
+
+
 class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a request to stop. `at`: seconds since the epoch."""
 
@@ -90,6 +94,16 @@ class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
     actor: str | None = None
     message: str | None = None
     at: float = msgspec.field(default_factory=time.time)
+
+    @classmethod
+    def of(cls, reason: object, mode: object, actor: str | None, message: str | None) -> Cancellation:
+        """A record from what a caller gave. It never raises: an unknown mode stops at once, as the default does."""
+        return cls(
+            reason=_REASONS.get(reason, CancelReason.USER_STOP),
+            mode=_MODES.get(mode, CancelMode.IMMEDIATE),
+            actor=actor,
+            message=message,
+        )
 
     def with_mode(self, mode: CancelMode) -> Cancellation:
         """The same request, made as strong as `mode`; it never becomes weaker."""

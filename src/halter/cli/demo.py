@@ -55,8 +55,12 @@ class Stage:
         """Prints how the stop of `run`, asked for at `asked` (monotonic seconds), went."""
         result = run.outcome
         receipt = result.receipt if result is not None else None
+        if receipt is None:
+            print("   it had ended before it could be stopped: ask for a longer answer")
+            self.failed.append(tag)
+            return
         print("   receipt: " + str(receipt).replace("\n", "\n          "))
-        if receipt is None or not receipt.confirmed:
+        if not receipt.confirmed:
             self.failed.append(tag)
 
     def verdict(self) -> int:
@@ -79,9 +83,10 @@ class _Real(Stage):
         return self._agent
 
     def verdict(self) -> int:
-        if not self.failed:
-            print("Every stop was confirmed: our socket was gone when the receipt was written.")
-        return 1 if self.failed else 0
+        if self.failed:
+            return super().verdict()
+        print("Every stop was confirmed: our socket was gone when the receipt was written.")
+        return 0
 
 
 def _real_stage(model: str | None, base_url: str | None) -> Stage:
@@ -112,7 +117,7 @@ class _Recorded(Stage):
 
     def agent(self, tag: str, mode: str | None = None) -> Agent:
         url = self._wire.url(mode or self._text_mode, tag)
-        return Agent(OpenAIChat("rivers", base_url=url), instructions=INSTRUCTIONS)
+        return Agent(OpenAIChat("rivers", base_url=url, api_key=""), instructions=INSTRUCTIONS)
 
     def record(self, tag: str, state: str = "closed") -> Record:
         return self._wire.wait("closed" if state == "closed" else "finished", tag=tag)[-1]

@@ -15,16 +15,23 @@ def run_command(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.command(options)
-    except UsageError as error:
-        print(f"halter: {error}", file=sys.stderr)
-        return 2
-    except HalterError as error:
-        print(f"halter: {error}", file=sys.stderr)
-        return 1
+    except (HalterError, ExceptionGroup) as error:
+        return _complain(error)
     except BrokenPipeError:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _complain(error: Exception) -> int:
+    """One line: of several errors at once, the first says what the others do. Anything that is not ours goes on."""
+    first: BaseException = error
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
+    if not isinstance(first, HalterError):
+        raise error
+    print(f"halter: {first}", file=sys.stderr)
+    return 2 if isinstance(first, UsageError) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,7 +53,7 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
         "network: a recording provider runs beside it, and every figure is from that provider's own record."
     )
     demo.epilog = (
-        "examples:  halter demo   |   OPENAI_API_KEY=… halter demo --model openai:gpt-5.2   |   "
+        "examples:  halter demo   |   OPENAI_API_KEY=... halter demo --model openai:gpt-5.2   |   "
         "halter demo --model openai:llama3 --base-url http://localhost:11434/v1"
     )
     demo.add_argument("--model", help='a real model instead, such as "openai:gpt-5.2" (needs OPENAI_API_KEY)')
@@ -58,9 +65,12 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
 
 
 def _milliseconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1000 milliseconds")
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 5 <= value <= 40:
+        raise argparse.ArgumentTypeError(f"{text} is not between 5 and 40 milliseconds")
     return value
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import contextvars
+import inspect
 import logging
 from collections.abc import Callable
 from itertools import count
@@ -18,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 from halter.core.lockfree import Wakers, snapshot
 from halter.core.threads import background_loop
-from halter.errors import RunCancelled
+from halter.errors import ConfigurationError, RunCancelled
 from halter.outcome import Cancellation, CancelMode, CancelReason
 
 _log = logging.getLogger("halter")
@@ -90,7 +91,7 @@ class CancellationToken:
         `mode`: how hard; a second call may escalate. `actor`: who asks, for the record. Returns True: the request
         is in force (also if it had been before).
         """
-        self._request(Cancellation(reason=reason, mode=mode, actor=actor, message=message))
+        self._request(Cancellation.of(reason, mode, actor, message))
         return True
 
     def _request(self, request: Cancellation) -> None:
@@ -154,8 +155,11 @@ class CancellationToken:
         """Has `callback()` called soon after the first request, once; at once if that has been already.
 
         A plain function. It runs on the loop that runs where it is registered, else on the background loop, never
-        in the canceller's frame. One that raises is logged and does not stop the others.
+        in the canceller's frame. One that raises is logged and does not stop the others. Raises
+        `ConfigurationError` for what is no plain function.
         """
+        if not callable(callback) or inspect.iscoroutinefunction(callback):
+            raise ConfigurationError(f"on_cancel takes a plain function, not {callback!r}")
         return self._listen(_Once(callback))
 
     def govern(self, target: Stoppable) -> Registration:
@@ -218,5 +222,5 @@ class _Once:
     def _call(self) -> None:
         try:
             self._callback()
-        except Exception:
+        except BaseException:  # also SystemExit: it would end the loop, and every run on it
             _log.exception("an on_cancel callback raised; the others are not affected")

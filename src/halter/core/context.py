@@ -6,8 +6,9 @@ coroutine emits is dropped, and what a thread emits raises `RunCancelled`: its c
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-THREAD_PATIENCE = 0.1
+THREAD_PATIENCE = 0.1  # seconds
+LOOK_AGAIN = 0.001  # seconds
 
 
 class RunContext:
@@ -319,10 +321,22 @@ def _closer(thing: Any, spawn: Callable[[Any], asyncio.Task[Any]]) -> Callable[[
     def once() -> asyncio.Future[Any]:
         if not closing:
             pending = close()
-            closing.append(spawn(pending) if asyncio.iscoroutine(pending) else _done())
+            closing.append(spawn(_closed(thing, pending)) if inspect.isawaitable(pending) else _done())
         return closing[0]
 
     return once
+
+
+async def _closed(thing: Any, pending: Awaitable[Any]) -> None:
+    try:
+        await pending
+    except RuntimeError:
+        if not getattr(thing, "ag_running", False):
+            raise
+        # An async generator that is running ends in the body that runs it, by the body's own CancelledError. It has
+        # no word for "ended" that could be waited for.
+        while thing.ag_running:
+            await asyncio.sleep(LOOK_AGAIN)
 
 
 def _done() -> asyncio.Future[None]:

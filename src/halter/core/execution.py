@@ -29,7 +29,7 @@ from halter.core.ports import Definition
 from halter.core.reply import Reply
 from halter.core.resources import Resource
 from halter.core.run_token import RunToken
-from halter.errors import BusyError, RunCancelled
+from halter.errors import BusyError, RunCancelled, RunLost
 from halter.messages import Message, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, Ended, RunResult, RunStatus
 
@@ -181,7 +181,12 @@ class Execution:
             except BusyError:
                 del self.claims["starter"]  # it may start once the other has ended
                 raise
-            home.submit(lambda: self._launch(home))
+            try:
+                home.submit(lambda: self._launch(home))
+            except RunLost as lost:
+                home.unregister(self)
+                stopping.lose(self, lost)
+                raise
 
     def _launch(self, home: Home) -> None:
         # Published first and looked at afterwards: a stop either finds the home or is found here.
@@ -201,6 +206,8 @@ class Execution:
         self.body = self.hold(Resource("task", self.definition.name, self.id, None, self.on_resource_end))
         self.task = asyncio.Task(self._main(), loop=home.loop, name=name, context=self.carried)
         self.task.add_done_callback(self._on_task_done)
+        if self.requests:  # asked to end after its turn before it had begun
+            stopping.on_request(self)
 
     # --- the body -------------------------------------------------------------------------------------------
 
@@ -271,12 +278,14 @@ class Execution:
         mode: CancelMode = CancelMode.IMMEDIATE,
         actor: str | None = None,
     ) -> bool:
-        return self.request_stop(Cancellation(reason=reason, mode=mode, actor=actor, message=message))
+        return self.request_stop(Cancellation.of(reason, mode, actor, message))
 
     def request_stop(self, request: Cancellation) -> bool:
         """Asks it to stop; the one path. Lock-free, from anywhere. True: a stop is in force."""
         if self.result is not None:
             return False
+        if self.stop_in_force(request.mode):
+            return True
         self.claims.setdefault("instant", time.monotonic())
         self.claims.setdefault("request", request)
         if request.mode.cuts:
@@ -288,6 +297,12 @@ class Execution:
         self.requests.append(request)
         self._pass_on()
         return True
+
+    def stop_in_force(self, mode: CancelMode) -> bool:
+        """True if a stop at least this strong is under way: asking again changes nothing, and must cost nothing."""
+        ending = self.cell.get("end")
+        stopping = ending is not None and ending.status is RunStatus.CANCELLED if mode.cuts else True
+        return stopping and any(request.mode.strength >= mode.strength for request in self.requests)
 
     def end_at_boundary(self, request: Cancellation) -> None:
         """Between two turns, on the home loop: makes a stop that waited for the turn final."""

@@ -94,7 +94,7 @@ class Home:
         for _ in range(min(at_most, len(self._inbox))):
             try:
                 self._inbox.popleft()()
-            except Exception:
+            except BaseException:
                 _logger.exception("something that a thread had posted failed; the others are not affected")
 
     # --- what lives here ------------------------------------------------------------------------------------

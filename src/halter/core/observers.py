@@ -70,7 +70,7 @@ class Observation:
     def _show(self, event: Event) -> None:
         try:
             self._observer(event)
-        except Exception:
+        except BaseException:  # also SystemExit: it would end the thread, and the events would pile up
             _logger.exception("an observer raised; no run is affected")
 
 

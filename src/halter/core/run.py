@@ -20,7 +20,7 @@ from halter.core.lockfree import forbid_blocking
 from halter.core.reader import Cursor, EventReader, TextReader, caller_interrupted, cancelled_by_caller
 from halter.core.sealing import surfaces
 from halter.errors import BusyError, NoCurrentRun, RunCancelled, RunFailed, RunTimedOut, UsageError
-from halter.messages import Message
+from halter.messages import Message, as_messages
 from halter.outcome import CancelMode, CancelReason, RunResult, RunStatus
 
 T_co = TypeVar("T_co", covariant=True)
@@ -284,11 +284,12 @@ class Run(Generic[T_co]):
     def send(self, message: str | Message) -> bool:
         """Steers it: delivered at the next turn. From any thread. False if it is over or being stopped.
 
-        What no turn came for is in `result.undelivered`: nothing is lost silently.
+        Raises `ConfigurationError` for what is no message. What no turn came for is in `result.undelivered`: nothing
+        is lost silently.
         """
         if self._execution.cell or self.is_cancelling:
             return False
-        self._execution.steering.append(Message.user(message) if isinstance(message, str) else message)
+        self._execution.steering.extend(as_messages(message))
         return True
 
     def answer(self, request_id: str, value: Any) -> None:

@@ -92,6 +92,8 @@ def _parent(given: Run[Any] | _Inherit | None) -> Execution | None:
         return current_execution()
     if given is None:
         return None
+    if not isinstance(given, Run):
+        raise ConfigurationError(f"parent must be a Run, not {type(given).__name__}")
     execution = given._execution
     if execution.home is None:
         raise ConfigurationError(f"run {given.id} has not started: it cannot be a parent yet")
@@ -115,7 +117,7 @@ def _checked_token(token: CancellationToken | None) -> CancellationToken | None:
 
 
 def _checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    checked = (tags,) if isinstance(tags, str) else tuple(tags)
+    checked = (tags,) if isinstance(tags, str) else tuple(tags) if isinstance(tags, Iterable) else (tags,)
     if not all(isinstance(tag, str) for tag in checked):
         raise ConfigurationError(f"tags must be text, not {checked!r}")
     return checked

@@ -182,7 +182,7 @@ def close(resource: Resource, member: Execution) -> None:
     resource.is_closing = True
     try:
         pending = resource.close()
-    except Exception:
+    except BaseException:  # also SystemExit: it would end the loop, and every run on it
         _logger.exception("closing %r failed", resource)
         resource.end(Ended.ABANDONED)
         return

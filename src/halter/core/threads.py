@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_logger = logging.getLogger("halter")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -99,7 +101,11 @@ class _Background:
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        loop.run_forever()
+        while not loop.is_closed():
+            try:
+                loop.run_forever()
+            except BaseException:  # SystemExit in somebody's callback or task must not end every blocking run
+                _logger.exception("something on the background loop raised; the loop goes on")
 
     @property
     def is_started(self) -> bool:

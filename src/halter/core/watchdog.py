@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from halter.core.execution import Execution
 
 NAMED_AFTER = 1.0
+STEP_BACK = 0.02  # seconds: the stop that woke this thread is under way, and must not wait for the interpreter
 _logger = logging.getLogger("halter")
 
 
@@ -59,16 +61,23 @@ class _Watchdog:
     def _work(self) -> None:
         watched: list[_Watched] = []
         while True:
-            try:
-                execution = self._queue.get(timeout=0.25 if watched else None)
-                watched.append(_Watched(execution, time.monotonic()))
-                del execution
-            except Empty:
-                pass
+            watched.extend(
+                _Watched(execution, time.monotonic()) for execution in self._asked(0.25 if watched else None)
+            )
             watched = [entry for entry in watched if entry.execution.result is None]
             for entry in watched:
                 self._look(entry)
             entry = None  # keep nothing alive while asleep
+
+    def _asked(self, timeout: float | None) -> Iterator[Execution]:
+        """Those whose stop was asked for meanwhile; waits for the first, seconds at most."""
+        try:
+            yield self._queue.get(timeout=timeout)
+            time.sleep(STEP_BACK)
+            while True:
+                yield self._queue.get_nowait()
+        except Empty:
+            return
 
     def _look(self, entry: _Watched) -> None:
         now = time.monotonic()

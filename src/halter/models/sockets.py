@@ -421,11 +421,16 @@ def _proxies() -> dict[str, str]:
     return urllib.request.getproxies()
 
 
+def _is_loopback(host: str) -> bool:
+    """This machine itself, which no proxy could reach for us."""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
 @lru_cache(maxsize=256)
 def proxy_for(url: str) -> str | None:
     """The proxy that the environment names for this URL; read once: the look-up is slow."""
     parsed = URL(url)
     proxy = _proxies().get(parsed.scheme)
-    if not proxy or not parsed.host or urllib.request.proxy_bypass(parsed.host):
+    if not proxy or not parsed.host or _is_loopback(parsed.host) or urllib.request.proxy_bypass(parsed.host):
         return None
     return proxy
