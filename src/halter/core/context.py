@@ -335,7 +335,7 @@ async def _closed(thing: Any, pending: Awaitable[Any]) -> None:
             raise
         # An async generator that is running ends in the body that runs it, by the body's own CancelledError. It has
         # no word for "ended" that could be waited for.
-        while thing.ag_running:
+        while thing.ag_running:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_AGAIN)
 
 

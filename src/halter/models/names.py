@@ -18,7 +18,7 @@ PREFIXES: dict[str, tuple[str, str]] = {
 def resolve(name: str) -> Model:
     """The model behind `"prefix:name"`. Raises `ConfigurationError` that lists the prefixes."""
     prefix, colon, rest = name.partition(":")
-    if prefix in PREFIXES and not rest:
+    if colon and prefix in PREFIXES and not rest:
         raise ConfigurationError(f'{name!r} lacks the model\'s name, as in "{prefix}:name"')
     if not colon or not rest or prefix not in PREFIXES:
         known = ", ".join(f'"{prefix}:…"' for prefix in PREFIXES)
