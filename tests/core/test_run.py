@@ -470,7 +470,7 @@ async def test_an_agent_needs_an_input_and_a_runnable_a_body() -> None:
         with pytest.raises(ConfigurationError):
             Agent("scripted:x").run(bad)
     for wrong in ("nobody:model", "scripted", "scripted:"):
-        with pytest.raises(ConfigurationError, match="scripted:…"):
+        with pytest.raises(ConfigurationError, match="scripted:"):
             Agent(wrong)
     with pytest.raises(ConfigurationError, match="async function"):
         runnable(lambda ctx: None)  # type: ignore[arg-type]
