@@ -465,12 +465,10 @@ async def test_a_bad_argument_is_a_configuration_error_and_starts_nothing(option
 async def test_an_agent_needs_an_input_and_a_runnable_a_body() -> None:
     """Mistakes in definitions are found before anything runs."""
     for bad in (None, "", [], [1], 7, [Message.user("x"), "y"]):
-        if bad == "":
-            continue  # an empty message is a message
         with pytest.raises(ConfigurationError):
             Agent("scripted:x").run(bad)
     for wrong in ("nobody:model", "scripted", "scripted:"):
-        with pytest.raises(ConfigurationError, match="scripted:"):
+        with pytest.raises(ConfigurationError, match="scripted"):
             Agent(wrong)
     with pytest.raises(ConfigurationError, match="async function"):
         runnable(lambda ctx: None)  # type: ignore[arg-type]
