@@ -516,6 +516,7 @@ def test_a_service_that_is_missing_skips_or_fails(pytester: pytest.Pytester, mon
         def test_there(require): require("python", True)
         def test_missing(require): require("nginx", False)
     """
+    monkeypatch.delenv("HALTER_REQUIRE_SERVICES", raising=False)
     own_suite(pytester, source).assert_outcomes(passed=1, skipped=1)
     monkeypatch.setenv("HALTER_REQUIRE_SERVICES", "1")
     shutil.rmtree(pytester.path / "tests")
