@@ -301,7 +301,7 @@ class Execution:
     def stop_in_force(self, mode: CancelMode) -> bool:
         """True if a stop at least this strong is under way: asking again changes nothing, and must cost nothing."""
         ending = self.cell.get("end")
-        stopping = ending is not None and ending.status is RunStatus.CANCELLED if mode.cuts else True
+        stopping = not mode.cuts if ending is None else ending.status is RunStatus.CANCELLED
         return stopping and any(request.mode.strength >= mode.strength for request in self.requests)
 
     def end_at_boundary(self, request: Cancellation) -> None:
