@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from halter.agent import Agent as Agent
+    from halter.core.budget import Budget as Budget
     from halter.core.cancellation import CancellationToken as CancellationToken
     from halter.core.context import RunContext as RunContext
     from halter.core.run import Run as Run
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "Agent": "halter.agent",
+    "Budget": "halter.core.budget",
     "CancelMode": "halter.outcome",
     "CancelReason": "halter.outcome",
     "CancellationToken": "halter.core.cancellation",

@@ -74,7 +74,7 @@ class ProviderRefused(ProviderError):
 
 
 class AuthenticationFailed(ProviderRefused):
-    """401 or 403: the key is missing, wrong, or not allowed to do this."""
+    """401 or 403: the key is missing, wrong, or not allowed to do this; or 407, by a proxy."""
 
 
 class ModelNotFound(ProviderRefused):
@@ -106,7 +106,7 @@ class ConnectionFailed(ProviderBroke):
 
 
 class StreamTimeout(ProviderBroke, TimeoutError):
-    """The provider was too slow. `phase`: `pool`, `connect`, `first_token`, `idle` or `total`."""
+    """The provider was too slow. `phase`: `token`, `pool`, `connect`, `first_token`, `idle` or `total`."""
 
     def __init__(self, message: str, *, phase: str) -> None:
         super().__init__(message)
@@ -121,6 +121,21 @@ class MalformedStream(ProviderBroke):
     """Bytes that are not the wire format; `str()` shows their beginning."""
 
     retryable = False
+
+
+class OutputInvalid(ProviderBroke):
+    """The answer does not fit the type that was asked for, and what could be done about it was done.
+
+    `text`: the answer as it came. `reasons`: what is wrong with it, one sentence each. `code`: `refusal` if the model
+    declined; the finish reason if that says why, as `length` does; else `None`.
+    """
+
+    retryable = False
+
+    def __init__(self, message: str, *, text: str, reasons: tuple[str, ...], code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.text = text
+        self.reasons = reasons
 
 
 # --- the run ended ------------------------------------------------------------------------------------------

@@ -13,8 +13,11 @@ import msgspec
 
 from halter.errors import ConfigurationError
 
-Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
-ROLES = frozenset(("system", "user", "assistant", "tool"))
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+ROLES = frozenset(("system", "developer", "user", "assistant", "tool"))
+
+
+PAUSED = "pause_turn"  # the finish reason of an answer that is not whole: asked again, its provider goes on with it
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +77,57 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result"):
     is_error: bool = False
 
 
+class Image(msgspec.Struct, frozen=True, tag="image"):
+    """A picture: its bytes, or a URL that the provider fetches. Raises `ConfigurationError` for neither or both.
+
+    `media_type`: as in `image/png`; found from the bytes if it is left out. `detail`: `low`, `high` or `auto`, where
+    a provider has it.
+    """
+
+    data: bytes | None = None
+    url: str | None = None
+    media_type: str | None = None
+    detail: str | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("an Image", data=self.data, url=self.url)
+        if self.data is not None and self.media_type is None:
+            kind = next((kind for begin, kind in _IMAGES if self.data.startswith(begin)), None)
+            if kind is None:
+                raise ConfigurationError("give the Image's media_type: its bytes are no PNG, JPEG, GIF or WebP")
+            msgspec.structs.force_setattr(self, "media_type", kind)
+
+
+_IMAGES = (
+    (b"\x89PNG", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"RIFF", "image/webp"),
+)
+
+
+class File(msgspec.Struct, frozen=True, tag="file"):
+    """A document: its bytes, a URL that the provider fetches, or the `id` of a file that it has already.
+
+    `name`: as the model sees it. `media_type`: of the bytes, as in `application/pdf`. Raises `ConfigurationError`
+    unless exactly one of the three is given.
+    """
+
+    data: bytes | None = None
+    url: str | None = None
+    id: str | None = None
+    name: str | None = None
+    media_type: str = "application/pdf"
+
+    def __post_init__(self) -> None:
+        _one_of("a File", data=self.data, url=self.url, id=self.id)
+
+
+def _one_of(what: str, **given: object) -> None:
+    if sum(value is not None for value in given.values()) != 1:
+        raise ConfigurationError(f"{what} takes exactly one of {', '.join(given)}")
+
+
 class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
     """Something that only `provider` understands and needs back unchanged."""
 
@@ -81,7 +135,7 @@ class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
     data: Any
 
 
-Part: TypeAlias = Text | Reasoning | Refusal | ToolCall | ToolResult | Opaque
+Part: TypeAlias = Text | Reasoning | Refusal | Image | File | ToolCall | ToolResult | Opaque
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -108,8 +162,9 @@ class Message(msgspec.Struct, frozen=True):
         return cls("system", (Text(text),))
 
     @classmethod
-    def user(cls, text: str, *, name: str | None = None) -> Message:
-        return cls("user", (Text(text),), name)
+    def user(cls, *content: str | Image | File, name: str | None = None) -> Message:
+        """Text, images and files, in this order."""
+        return cls("user", tuple(Text(part) if isinstance(part, str) else part for part in content), name)
 
     @classmethod
     def assistant(cls, text: str) -> Message:
@@ -149,13 +204,3 @@ def as_messages(given: MessageInput) -> tuple[Message, ...]:
         what = "empty" if not given else type(given).__name__
         raise ConfigurationError(f"the input must be text, a Message or a list of Messages, not {what}")
     return messages
-
-
-class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is asked: the whole conversation, oldest first.
-
-    `max_output_tokens`: an upper bound for this answer, or `None` for the provider's own.
-    """
-
-    messages: tuple[Message, ...]
-    max_output_tokens: int | None = None

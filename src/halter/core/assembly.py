@@ -6,6 +6,7 @@ interleaved. 3. `message()` may be called at any time: what arrived so far, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from halter.messages import Message, Opaque, Part, Reasoning, Refusal, Text, ToolCall, Usage
@@ -26,13 +27,19 @@ class CallFragments:
 
 
 class Pieces:
-    """Text of one kind while it is being streamed."""
+    """Text of one kind while it is being streamed: all of that kind in one list, of which this part is a stretch."""
 
-    __slots__ = ("kind", "pieces")
+    __slots__ = ("all", "begin", "end", "kind")
 
-    def __init__(self, kind: type[Text | Reasoning | Refusal]) -> None:
+    def __init__(self, kind: type[Text | Reasoning | Refusal], pieces: list[str]) -> None:
         self.kind = kind
-        self.pieces: list[str] = []
+        self.all = pieces
+        self.begin = len(pieces)
+        self.end: int | None = None
+
+    @property
+    def pieces(self) -> list[str]:
+        return self.all[self.begin : self.end]
 
     def whole(self) -> Part:
         return self.kind("".join(self.pieces))
@@ -41,22 +48,41 @@ class Pieces:
 class Assembly:
     """One assistant message while it is being streamed."""
 
-    __slots__ = ("_by_kind", "_calls", "_parts", "finish_reason", "usage")
+    __slots__ = ("_calls", "_open", "_parts", "_pieces", "_usage", "finish_reason", "on_count")
 
     def __init__(self) -> None:
         self._parts: list[Pieces | CallFragments | Opaque] = []
-        self._by_kind: dict[type, Pieces] = {}
+        self._open: dict[type, Pieces] = {}
+        self._pieces: dict[type, list[str]] = {}
         self._calls: dict[int | str, CallFragments] = {}
         self.finish_reason: str | None = None
-        self.usage: Usage | None = None
+        self.on_count: Callable[[Usage], None] | None = None  # told when the provider counts
+        self._usage: Usage | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """The provider's last count."""
+        return self._usage
+
+    @usage.setter
+    def usage(self, usage: Usage | None) -> None:
+        self._usage = usage
+        if self.on_count is not None and usage is not None:
+            self.on_count(usage)
 
     def pieces(self, kind: type[Text | Reasoning | Refusal]) -> list[str]:
-        """The list to append text of this kind to."""
-        found = self._by_kind.get(kind)
+        """The list to append text of this kind to; the same for all parts of a message."""
+        found = self._open.get(kind)
         if found is None:
-            found = self._by_kind[kind] = Pieces(kind)
+            found = self._open[kind] = Pieces(kind, self._pieces.setdefault(kind, []))
             self._parts.append(found)
-        return found.pieces
+        return found.all
+
+    def end_pieces(self) -> None:
+        """What text comes next begins a part of its own."""
+        for part in self._open.values():
+            part.end = len(part.all)
+        self._open.clear()
 
     def call(self, key: int | str) -> CallFragments:
         """The tool call with this index or id; begun if it is new."""
@@ -67,8 +93,8 @@ class Assembly:
         return found
 
     @property
-    def calls(self) -> list[CallFragments]:
-        return list(self._calls.values())
+    def calls_begun(self) -> int:
+        return len(self._calls)
 
     def carry(self, provider: str, data: Any) -> None:
         """Keeps something that `provider` needs back unchanged."""
@@ -77,11 +103,6 @@ class Assembly:
     @property
     def is_empty(self) -> bool:
         return not self._parts
-
-    def characters(self) -> int:
-        """How much text of all kinds has arrived."""
-        lists = (part.pieces for part in self._parts if not isinstance(part, Opaque))
-        return sum(len(piece) for pieces in lists for piece in pieces)
 
     def message(self, *, interrupted: bool = False) -> Message:
         parts = tuple(part if isinstance(part, Opaque) else part.whole() for part in self._parts)

@@ -17,12 +17,15 @@ from halter.core.cancellation import CancellationToken
 from halter.core.current import current_execution
 from halter.core.ids import new_id
 from halter.core.lifecycle import advance
+from halter.core.metering import Allowance, Meter, admit, admit_tool, allowance_for
+from halter.core.ports import Price
 from halter.core.reply import Reply
 from halter.core.resources import Close, Resource
 from halter.core.threads import call_in_thread
 from halter.errors import NoCurrentRun, RunCancelled, UsageError
 from halter.messages import Message
 from halter.outcome import Ended, RunStatus
+from halter.request import ModelRequest
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
@@ -123,7 +126,7 @@ class RunContext:
             raise NoCurrentRun(f"run {self.run_id} is over; nothing can be emitted into it")
 
     def _open_reply(self) -> Reply:
-        self._reply = self._reply or self.reply()
+        self._reply = self._reply or Reply(self._execution)
         return self._reply
 
     def close_reply(self) -> None:
@@ -132,20 +135,50 @@ class RunContext:
             self._reply.finish()
         self._reply = None
 
-    def reply(self) -> Reply:
-        """Begins an assistant message. For models; other bodies use `text`."""
-        return Reply(self._execution)
+    def reply(self, allowance: Allowance | None = None) -> Reply:
+        """Begins an assistant message, for a request about to be sent. For models; other bodies use `text`.
+
+        `allowance`: what `ctx.allowance` gave for it. With a budget over the run: raises `RunCancelled` if nothing is
+        left of it, and `ConfigurationError` if it is in dollars and the allowance holds no price.
+        """
+        execution = self._execution
+        admitted = admit(execution, allowance) if execution.accounts else None
+        reply = Reply(execution)
+        reply.was_sent = True
+        if admitted is not None:
+            reply.meter = Meter(execution.accounts, admitted, reply.assembly)
+        return reply
+
+    def allowance(self, request: ModelRequest, price: Price | None = None) -> Allowance | None:
+        """What the budgets over this run leave for a request; `None` if there are none. For models."""
+        execution = self._execution
+        return allowance_for(execution, request, price) if execution.accounts else None
+
+    def count_tool_call(self) -> None:
+        """Counts a call of a tool that is about to begin. Raises `RunCancelled` if the budget has none left."""
+        admit_tool(self._execution)
 
     def is_too_far_ahead(self) -> bool:
         """True if `drain` would wait: asked after each read, so that a read in time costs no coroutine."""
         return self._execution.log.is_too_far_ahead()
 
     async def drain(self) -> None:
-        """Waits while every reader is far behind: the one place where readers slow a run down."""
+        """Waits while every reader is far behind: the one place where readers slow a run down.
+
+        With a budget over the run, what has been shown is charged; raises `RunCancelled` if that was too much.
+        """
+        if self._execution.accounts:
+            self._charge()
         log = self._execution.log
         if log.is_too_far_ahead():
             cell = self._execution.cell
             await log.resumed.wait_until(lambda: bool(cell) or not log.is_held())
+
+    def _charge(self) -> None:
+        for reply in list(self._execution.replies.values()):
+            if reply.meter is not None:
+                reply.meter.after_read()
+        self._execution.token.raise_if_cancelled()
 
     # --- turns ----------------------------------------------------------------------------------------------
 
@@ -187,7 +220,7 @@ class RunContext:
 
     # --- children -------------------------------------------------------------------------------------------
 
-    def start(self, child: Runnable, input: Any = None, **options: Any) -> Run[Any]:
+    def start(self, child: Runnable[T], input: Any = None, **options: Any) -> Run[T]:
         """Starts `child` under this run and returns its handle; `options` as for `run()`.
 
         It is stopped with this run, and at the latest when this body ends; dropping the handle stops nothing. Under a

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from halter import events
 from halter.core import sealing, starting, stopping, watchdog
+from halter.core.budget import accounts_over
 from halter.core.context import RunContext
 from halter.core.current import CURRENT, CurrentRun
 from halter.core.ids import new_id
@@ -51,6 +52,7 @@ class Execution:
         self.parent = parent
         self.root: Execution = parent.root if parent else self
         self.log = parent.log if parent else Log()
+        self.accounts = accounts_over(self, options.budget)
         self.carried = contextvars.copy_context()
         # Claims: each key is taken once, by whoever comes first, in any thread.
         self.cell: dict[str, Ending] = {}
@@ -70,6 +72,7 @@ class Execution:
         self.governor: Registration | None = None
         # What it produces.
         self.pieces: list[str] = []
+        self.said = ""  # before these, in the same answer
         self.joined: tuple[list[str] | None, int, str] = (None, 0, "")
         self.conversation: list[Message] = list(options.history)
         self.replies: dict[str, Reply] = {}
@@ -142,7 +145,7 @@ class Execution:
         if new:  # asked for after each token, as people do, the whole must not be put together anew
             joined += "".join(new)
             self.joined = (pieces, count + len(new), joined)
-        return joined
+        return self.said + joined if self.said else joined
 
     @property
     def shown_status(self) -> RunStatus:

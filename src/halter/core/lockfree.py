@@ -44,7 +44,12 @@ class TaskWaker:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = _thread.get_ident()
-        self.future = self._loop.create_future()
+        self.future: asyncio.Future[None] = self._loop.create_future()
+
+    def serves(self, task: asyncio.Task[Any]) -> bool:
+        """True if `task`, which made it, is the task that runs here and now."""
+        # Not `get_running_loop`, which asks the kernel for the process id (CPython before 3.12).
+        return _thread.get_ident() == self._thread and asyncio.current_task(self._loop) is task
 
     def renew(self) -> asyncio.Future[None]:
         """A future for the next wait. A late wake-up of the last one may end it early: look again."""
@@ -54,7 +59,8 @@ class TaskWaker:
 
     def wake(self, threadsafe: bool) -> None:
         if not threadsafe and _thread.get_ident() == self._thread:
-            self._set()
+            if not self.future.done():
+                self.future.set_result(None)
             return
         try:
             self._loop.call_soon_threadsafe(self._set)
@@ -185,21 +191,24 @@ class Wakers:
     async def wait_until(self, ready: Callable[[], bool]) -> None:
         """Waits in this task until `ready()`; cancellation leaves nothing behind."""
         waker = TaskWaker()
-        while not ready():
-            await self.wait_once(waker, ready)
+        try:
+            while not ready():
+                await self.next_wake(waker, ready)
+        except BaseException:
+            self.remove(waker)
+            raise
 
-    async def wait_once(self, waker: TaskWaker, ready: Callable[[], bool]) -> None:
-        """Waits in this task for one wake-up, unless `ready()` meanwhile; it may come for nothing."""
+    def next_wake(self, waker: TaskWaker, ready: Callable[[], bool]) -> asyncio.Future[None]:
+        """Done at the next wake-up, or at once if `ready()` meanwhile; it may come for nothing.
+
+        Whoever stops awaiting it early removes the waker. A future and no coroutine: one waits for each token.
+        """
         future = waker.renew()
         self.waiting.append(waker)
         if ready():
             self.remove(waker)
-            return
-        try:
-            await future
-        except BaseException:
-            self.remove(waker)  # else whoever woke it has taken it off
-            raise
+            waker.wake(False)
+        return future
 
     def block_until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Blocks this thread until `ready()`, `timeout` seconds at most. False if the time was over first."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from halter.messages import Message
 
 if TYPE_CHECKING:
+    from halter.core.budget import Budget
     from halter.core.cancellation import CancellationToken
 
 
@@ -21,5 +22,6 @@ class RunOptions:
     id: str | None = None
     cancellation: CancellationToken | None = None
     timeout: float | None = None
+    budget: Budget | None = None
     grace: float = 5.0
     tags: tuple[str, ...] = ()

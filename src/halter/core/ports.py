@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import msgspec
 
 from halter.events import Event
-from halter.messages import Message, ModelRequest
+from halter.messages import Message, Usage
+from halter.request import ModelRequest
 
 if TYPE_CHECKING:
     from halter.core.context import RunContext
@@ -36,8 +37,20 @@ class Definition(Protocol):
         ...
 
 
+class Price(Protocol):
+    """What a model's tokens cost."""
+
+    def cost(self, usage: Usage) -> float:
+        """US dollars."""
+        ...
+
+
 class Model(Protocol):
-    """A provider's streaming endpoint behind one method; immutable data."""
+    """A provider's streaming endpoint behind one method; immutable data.
+
+    It may have more: `features` (a `Features`), by which agents are checked, and `price` (a `Price`, or `None`),
+    without which a budget in dollars is refused.
+    """
 
     @property
     def name(self) -> str:
@@ -56,12 +69,16 @@ class Observer(Protocol):
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to a provider. `label`: how it is named in receipts and errors; never holds a secret."""
+    """One request to a provider. `label`: how it is named in receipts and errors; never holds a secret.
+
+    `asked`: what it is made of, where that is known: for estimates of its size.
+    """
 
     url: str
     headers: Mapping[str, str]
     body: bytes
     method: str = "POST"
+    asked: ModelRequest | None = None
 
     @property
     def label(self) -> str:

@@ -60,8 +60,6 @@ class Cursor:
 
     def _begin(self) -> None:
         """The first use starts the run, and lets this reader slow it down."""
-        if self.is_active:
-            return
         execution = self._execution
         begin(execution)
         current = current_execution()
@@ -132,11 +130,6 @@ class Cursor:
                 return execution.stop is not None and execution.stop.cut_seq is not None
         return execution.log.head > self.seen
 
-    def _run_dry(self) -> None:
-        """Nothing left to read: whoever waited for this reader goes on."""
-        if self._execution.log.resumed.waiting:
-            self._execution.log.resumed.wake()
-
     def close(self) -> None:
         """Reads no more, and slows nothing down any more."""
         self.is_active = False
@@ -158,18 +151,23 @@ class Cursor:
         """The next event, which is not at hand; raises `StopAsyncIteration` behind the last."""
         self._enter()
         try:
-            self._begin()
+            if not self.is_active:
+                self._begin()
             waker = self._waker_here()
-            if self._execution.log.head > self.seen:
+            log = self._execution.log
+            if log.head > self.seen:
                 await asyncio.sleep(0)  # a batch has been read: let others run before the next
             while (event := self._refill()) is None and not self._is_over():
-                self._run_dry()
-                await self._execution.log.arrived.wait_once(waker, self._may_have_more)
+                if log.resumed.waiting:
+                    log.resumed.wake()  # nothing left to read: whoever waited for this reader goes on
+                await log.arrived.next_wake(waker, self._may_have_more)
         except asyncio.CancelledError:
+            self._stop_waiting()
             if self._is_owner:
                 await cancelled_by_caller(self._execution)
             raise
         except GeneratorExit:
+            self._stop_waiting()
             self._disown()
             raise
         finally:
@@ -179,6 +177,10 @@ class Cursor:
             raise StopAsyncIteration
         return event
 
+    def _stop_waiting(self) -> None:
+        if self._waker is not None:
+            self._execution.log.arrived.remove(self._waker)
+
     def _enter(self) -> None:
         if self._waits:
             raise BusyError("this cursor is being read already; run.events() gives another reader")
@@ -186,13 +188,15 @@ class Cursor:
 
     def _waker_here(self) -> TaskWaker:
         """This task's waker, kept from one wait to the next."""
+        waker, reading = self._waker, self._reading_task()
+        if waker is not None and reading is not None and waker.serves(reading):
+            return waker
+        waker = self._waker = TaskWaker()
         task = asyncio.current_task()
-        if self._waker is None or task is None or self._reading_task() is not task:
-            self._waker = TaskWaker()
-            # Weakly: a task holds its frame, and that the handle; a cycle would hide that the handle was dropped.
-            self._reading_task = ref(task) if task is not None else _nobody
-            self._watch_owner(task)
-        return self._waker
+        # Weakly: a task holds its frame, and that the handle; a cycle would hide that the handle was dropped.
+        self._reading_task = ref(task) if task is not None else _nobody
+        self._watch_owner(task)
+        return waker
 
     def _watch_owner(self, task: asyncio.Task[Any] | None) -> None:
         """If the task that reads ends cancelled, in its own loop body too, that is the owner's cancel."""
@@ -213,10 +217,13 @@ class Cursor:
         """The next event, which is not at hand; raises `StopIteration` behind the last."""
         self._enter()
         try:
-            self._begin()
+            if not self.is_active:
+                self._begin()
+            log = self._execution.log
             while (event := self._refill()) is None and not self._is_over():
-                self._run_dry()
-                self._execution.log.arrived.block_until(self._may_have_more)
+                if log.resumed.waiting:
+                    log.resumed.wake()
+                log.arrived.block_until(self._may_have_more)
         except BaseException:
             if self._is_owner:
                 caller_interrupted(self._execution)

@@ -8,14 +8,19 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from halter import events
 from halter.core.assembly import Assembly
 from halter.core.ids import new_id
 from halter.core.log import Log
-from halter.messages import Message, Reasoning, Refusal, Text, Usage
+from halter.core.tokens import estimate_input, estimate_parts, estimate_request
+from halter.messages import PAUSED, Message, Reasoning, Refusal, Text, Usage
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
+    from halter.core.metering import Meter
+    from halter.request import ModelRequest
 
 
 class Reply:
@@ -30,9 +35,12 @@ class Reply:
         "_root_id",
         "_run_id",
         "_text",
+        "asked",
         "assembly",
         "message_id",
+        "meter",
         "shown",
+        "was_sent",
     )
 
     def __init__(self, execution: Execution) -> None:
@@ -46,9 +54,13 @@ class Reply:
         self.message_id = new_id()
         self.assembly = Assembly()
         self.shown = False
+        self.was_sent = False  # a provider reads it, and bills its input
+        self.asked: ModelRequest | None = None  # what it answers, where that is known
+        self.meter: Meter | None = None  # charges the budgets over the run, where there are any
         self._text: list[str] | None = None
         execution.replies[self.message_id] = self
         execution.pieces = []
+        execution.said = _paused(execution.conversation)
 
     def text(self, text: str) -> None:
         """Shows more of the answer."""
@@ -58,6 +70,8 @@ class Reply:
         if pieces is None:
             pieces = self._begin_text()
         pieces.append(text)
+        if self.meter is not None:
+            self.meter.shown.add(text)
         log = self._log
         seq = log.head + 1
         log.append(
@@ -80,12 +94,19 @@ class Reply:
         self._text = self._execution.pieces = self.assembly.pieces(Text)
         return self._text
 
+    def next_part(self) -> None:
+        """What comes next begins a part of its own: for formats that answer in blocks."""
+        self.assembly.end_pieces()
+        self._text = None
+
     def reasoning(self, text: str) -> None:
         """Shows more of the model's thinking."""
         if self._cell or not text:
             return
         self.shown = True
         self.assembly.pieces(Reasoning).append(text)
+        if self.meter is not None:
+            self.meter.shown.add(text)
         self._write_delta(events.ReasoningDelta, text=text, message_id=self.message_id)
 
     def refusal(self, text: str) -> None:
@@ -97,6 +118,8 @@ class Reply:
             self._execution.pieces = pieces  # a refusal is an answer too
         self.shown = True
         pieces.append(text)
+        if self.meter is not None:
+            self.meter.shown.add(text)
         self._write_delta(events.TextDelta, text=text, message_id=self.message_id)
 
     def tool_fragment(self, key: int | str, id: str | None, name: str | None, fragment: str) -> None:
@@ -109,42 +132,110 @@ class Reply:
         call.name = name or call.name
         call.pieces.append(fragment)
         if fragment:
+            if self.meter is not None:
+                self.meter.shown.add(fragment)
             self._write_delta(events.ToolArgumentsDelta, call_id=call.id, fragment=fragment)
+
+    def carry(self, provider: str, data: Any) -> None:
+        """Keeps something that `provider` needs back unchanged, and that nobody else is shown."""
+        if not self._cell:
+            self.assembly.carry(provider, data)
 
     def _write_delta(self, kind: type[events.Event], /, **fields: Any) -> None:
         self._execution.write(kind, first_seq=self._log.head + 1, **fields)
 
     def finish(self) -> Message:
         """The whole message: in the log, in the history, and in the run's usage."""
+        self.assembly.usage = self._final_usage()
         message = self.assembly.message()
         if self.message_id in self._execution.replies:
             for call in message.tool_calls:
                 self._execution.write(events.ToolCalled, call_id=call.id, name=call.name, arguments=call.arguments)
-            self._close(message)
+            return self._close(message)
         return message
 
     def seal(self) -> None:
         """Closes a message that a stop or a failure has cut off, as far as it came."""
         if self.assembly.is_empty:
             self._execution.replies.pop(self.message_id, None)
+            if self.assembly.usage is not None or self.was_sent:
+                usage = self._usage_so_far()
+                self._count(usage)
+                if self.meter is not None:
+                    self.meter.settle(self.assembly.message(), usage)
+            else:
+                self.refund()
             return
-        self.assembly.usage = self.assembly.usage or self._estimate()
+        self.assembly.usage = self._usage_so_far()
         self._close(self.assembly.message(interrupted=True))
 
     def discard(self) -> None:
         """Forgets a message of which nothing was shown."""
         self._execution.replies.pop(self.message_id, None)
 
-    def _estimate(self) -> Usage:
-        """Four characters a token: OpenAI's rule of thumb for English text."""
-        asked = sum(len(message.text) for message in self._execution.conversation)
-        return Usage(input=asked // 4, output=-(-self.assembly.characters() // 4), estimated=True)
+    def refund(self) -> None:
+        """The request has not left, or was refused: nobody bills it. Not for one that something was shown of."""
+        if self.shown:
+            return
+        self.was_sent = False
+        if self.meter is not None:
+            self.meter.refund()
 
-    def _close(self, message: Message) -> None:
-        execution = self._execution
+    def _final_usage(self) -> Usage | None:
+        """The provider's count of a whole answer; ours of what it has not counted (some say 0 to everything)."""
+        counted = self.assembly.usage
+        if counted is None and not self.was_sent:
+            return None  # what a body says itself
+        counted = counted or Usage()
+        output = counted.output or estimate_parts(self.assembly.message().parts)
+        input = counted.input or (self._estimate_input() if self.was_sent else 0)
+        if (input, output) == (counted.input, counted.output):
+            return counted
+        return msgspec.structs.replace(counted, input=input, output=output, estimated=True)
+
+    def _usage_so_far(self) -> Usage:
+        """The provider's count of a whole answer; else what it has told so far, and our estimate of the rest."""
+        counted = self.assembly.usage or Usage(estimated=True)
+        if self.assembly.finish_reason is not None and not counted.estimated:
+            return counted
+        parts = self.assembly.message().parts
+        thought = estimate_parts(part for part in parts if isinstance(part, Reasoning))
+        said = estimate_parts(part for part in parts if not isinstance(part, Reasoning))
+        output = max(counted.output, max(counted.reasoning, thought) + said)
+        return msgspec.structs.replace(
+            counted, input=counted.input or self._estimate_input(), output=output, estimated=True
+        )
+
+    def _estimate_input(self) -> int:
+        if self.asked is not None:
+            return estimate_request(self.asked)
+        return estimate_input(self._execution.conversation)
+
+    def _close(self, message: Message) -> Message:
+        execution, meter = self._execution, self.meter
         execution.replies.pop(self.message_id, None)
+        was_cut = meter is not None and meter.settle(message, message.usage or Usage())
+        if was_cut:
+            message = msgspec.structs.replace(message, interrupted=True)
         execution.conversation.append(message)
         execution.write(events.MessageFinished, message=message, message_id=self.message_id)
         if message.usage is not None:
-            execution.usage = execution.usage + message.usage
-            execution.write(events.UsageUpdated, usage=execution.usage)
+            self._count(message.usage)
+        if meter is not None:
+            meter.stop(was_cut)
+        return message
+
+    def _count(self, usage: Usage) -> None:
+        execution = self._execution
+        execution.usage = execution.usage + usage
+        execution.write(events.UsageUpdated, usage=execution.usage)
+
+
+def _paused(conversation: list[Message]) -> str:
+    """What has been said of an answer that its provider has paused, and now goes on with."""
+    texts: list[str] = []
+    for message in reversed(conversation):
+        if message.finish_reason != PAUSED:
+            break
+        texts.append(message.text)
+    return "".join(reversed(texts))

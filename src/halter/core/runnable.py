@@ -6,11 +6,11 @@ A definition is immutable: one object serves any number of runs at once, on any 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import aclosing
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, cast, overload
 
+from halter.core.budget import Budget, checked_budget, limits_cost
 from halter.core.cancellation import CancellationToken
 from halter.core.context import RunContext
 from halter.core.current import current_execution
@@ -29,10 +29,22 @@ class _Inherit:
 
 
 INHERIT = _Inherit()
+T = TypeVar("T")
 
 
-class Runnable:
-    """Something that runs: a name, a kind, and a body (`execute`). Subclasses add what they are made of."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # of Python 3.13: with a default, so that `Runnable` alone is a type too
+
+    T_co = TypeVar("T_co", covariant=True, default=Any)
+else:
+    T_co = TypeVar("T_co", covariant=True)
+
+
+class Runnable(Generic[T_co]):
+    """Something that runs: a name, a kind, and a body (`execute`). Subclasses add what they are made of.
+
+    Its type parameter is the output's type: `run()` of a `Runnable[int]` is a `Run[int]`.
+    """
 
     kind = "runnable"
 
@@ -45,13 +57,16 @@ class Runnable:
         """The model that answers, if there is one."""
         return None
 
-    async def execute(self, ctx: RunContext) -> Any:
+    async def execute(self, ctx: RunContext) -> T_co:
         """The body of one run; what it returns is the run's `output`."""
         raise NotImplementedError(f"{type(self).__name__} must have a body")
 
     def check_input(self, input: Any) -> Any:
         """The input as the body expects it. Raises `ConfigurationError`; called by `run()`."""
         return input
+
+    def check_price(self) -> None:
+        """Raises `ConfigurationError` if it is not known what its model costs; called by `run()` under a limit."""
 
     def run(
         self,
@@ -62,16 +77,18 @@ class Runnable:
         id: str | None = None,
         cancellation: CancellationToken | None = None,
         timeout: float | None = None,
+        budget: Budget | None = None,
         grace: float | None = None,
         tags: Iterable[str] = (),
         parent: Run[Any] | _Inherit | None = INHERIT,
-    ) -> Run[Any]:
+    ) -> Run[T_co]:
         """A handle on one run of this, at once; it starts with its first use.
 
         `history`: the conversation before `input`. `context`: any object for the body (`ctx.context`): never sent,
         logged or stored. `id`: your own id, unique among live runs. `cancellation`: a token that governs it.
-        `timeout`: seconds from the start. `grace`: seconds that a stop waits before it abandons. `parent`: the run it
-        belongs to; by default the current one, `None` for none. Raises `ConfigurationError`; starts nothing.
+        `timeout`: seconds from the start. `budget`: what it and all runs under it may spend. `grace`: seconds that a
+        stop waits before it abandons. `parent`: the run it belongs to; by default the current one, `None` for none.
+        Raises `ConfigurationError`; starts nothing.
         """
         defaults = settings()
         options = RunOptions(
@@ -81,10 +98,14 @@ class Runnable:
             id=_checked_id(id),
             cancellation=_checked_token(cancellation),
             timeout=seconds("timeout", defaults.timeout if timeout is None else timeout, or_none=True),
+            budget=checked_budget(budget),
             grace=seconds("grace", defaults.grace if grace is None else grace) or 0.0,
             tags=_checked_tags(tags),
         )
-        return Run(Execution(self, options, _parent(parent)))
+        execution = Execution(self, options, _parent(parent))
+        if limits_cost(execution.accounts):
+            self.check_price()
+        return Run(execution)
 
 
 def _parent(given: Run[Any] | _Inherit | None) -> Execution | None:
@@ -123,7 +144,7 @@ def _checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return checked
 
 
-class FunctionRunnable(Runnable):
+class FunctionRunnable(Runnable[T_co]):
     """An async function or async generator as a runnable: `fn(ctx)` or `fn(ctx, input)`.
 
     What a function returns is the output. What a generator yields is shown: text as the run's own answer, anything
@@ -142,11 +163,11 @@ class FunctionRunnable(Runnable):
     def name(self) -> str:
         return self._name
 
-    async def execute(self, ctx: RunContext) -> Any:
+    async def execute(self, ctx: RunContext) -> T_co:
         called = self._fn(ctx, ctx.input) if self._takes_input else self._fn(ctx)
         output = await (_show_items(called, ctx) if inspect.isasyncgen(called) else called)
         ctx.close_reply()
-        return output
+        return cast("T_co", output)
 
     def __repr__(self) -> str:
         return f"<runnable {self._name}>"
@@ -175,11 +196,31 @@ def _takes_input(fn: Callable[..., Any]) -> bool:
     return True
 
 
+@overload
+def runnable(fn: Callable[Concatenate[RunContext, ...], Coroutine[Any, Any, T]]) -> FunctionRunnable[T]: ...
+@overload
+def runnable(fn: Callable[Concatenate[RunContext, ...], AsyncIterator[Any]]) -> FunctionRunnable[str]: ...
+@overload
+def runnable(*, name: str) -> _Decorator: ...
 def runnable(fn: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
     """Makes an async function or async generator a runnable: `@runnable` or `@runnable(name="…")`.
 
     It is called as `fn(ctx)` or `fn(ctx, input)`; `ctx` is a `RunContext`. Raises `ConfigurationError`.
     """
     if fn is None:
-        return partial(FunctionRunnable, name=name)
-    return FunctionRunnable(fn, name=name)
+        return _Decorator(name)
+    return FunctionRunnable[Any](fn, name=name)
+
+
+class _Decorator:
+    """`@runnable(name="…")`."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[RunContext, ...], Coroutine[Any, Any, T]]) -> FunctionRunnable[T]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[RunContext, ...], AsyncIterator[Any]]) -> FunctionRunnable[str]: ...
+    def __call__(self, fn: Callable[..., Any]) -> Any:
+        return FunctionRunnable[Any](fn, name=self._name)

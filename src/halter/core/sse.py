@@ -30,11 +30,14 @@ class FrameSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the frames that this read completes, in order."""
-        if chunk[:6] == b"data: " and chunk[-2:] == b"\n\n" and _CR not in chunk and not (self._kept or self._held_cr):
-            frames = chunk[6:-2].split(b"\n\ndata: ")
-            if chunk.count(b"\n") == 2 * len(frames):  # as nearly every provider writes nearly every read
-                self._at_start = False
-                return frames
+        if chunk[-2:] == b"\n\n" and _CR not in chunk and not (self._kept or self._held_cr):  # nearly every read
+            if chunk[:6] == b"data: ":
+                frames = chunk[6:-2].split(b"\n\ndata: ")
+                if chunk.count(b"\n") == 2 * len(frames):
+                    self._at_start = False
+                    return frames
+            if not self._at_start:
+                return _data_of(chunk[:-2].split(b"\n\n"))
         if self._held_cr or _CR in chunk:
             chunk = self._with_plain_line_ends(chunk)
         kept = self._kept
@@ -80,6 +83,8 @@ def _data_of(frames: list[bytes]) -> list[bytes]:
     for frame in frames:
         if frame.startswith(b"data: ") and _LF not in frame:
             found.append(frame[6:])
+        elif frame.startswith(b"event: ") and frame.count(_LF) == 1 and (at := frame.find(b"\ndata: ")) > 0:
+            found.append(frame[at + 7 :])
         elif frame:
             _add_data(frame, found)
     return found

@@ -1,7 +1,7 @@
 """How a stop goes through a tree of runs, and how a run that ended by itself is wound down.
 
-1. In one tick: descendants' tasks are cancelled, innermost first, then the run's own; then every resource of the tree
-is closed, newest first. (Closing first would let a `TaskGroup` in the body turn the stop into connection errors.)
+1. In one tick: sockets are shut down; descendants' tasks are cancelled, innermost first, then the run's own; then every
+resource of the tree is closed, newest first. (In another tick, a body could take the stop for a broken connection.)
 2. `CancelledError` is delivered once; what is alive at half the grace gets a second, at its end a third, and is then
 abandoned and named. 3. Nothing here waits: `settle` ends the run when the last thing has ended.
 """
@@ -63,12 +63,33 @@ def on_request(execution: Execution) -> None:
     request = execution.request()
     if request is None or (ending is not None and ending.status is not RunStatus.CANCELLED):
         return  # it had ended otherwise before this request came
+    cuts = request.mode.cuts or ending is not None
+    if cuts:
+        _sever(execution)
     _announce(execution, request)
-    if request.mode.cuts or ending is not None:
+    if cuts:
         _cut(execution, request)
     else:
         for child in list(execution.children.values()):
             child.cancel(request.message, reason=CancelReason.PARENT_CANCELLED, mode=request.mode)
+
+
+def _sever(execution: Execution) -> None:
+    """The traffic ends before anything is written down. The bodies' tasks are cancelled in this very tick: before the
+    loop looks at its sockets again, so that none of them takes the end for the provider's."""
+    for member in execution.subtree():
+        for resource in list(member.resources.values()):
+            if resource.sever is not None and not resource.is_closing:
+                sever_one(resource)
+
+
+def sever_one(resource: Resource) -> None:
+    """Calls its `sever`; one that fails is logged."""
+    assert resource.sever is not None
+    try:
+        resource.sever()
+    except BaseException:  # as for `close`
+        _logger.exception("severing %r failed", resource)
 
 
 def _announce(execution: Execution, request: Cancellation) -> None:
@@ -292,7 +313,7 @@ def lose(execution: Execution, error: BaseException | None = None, *, sever: boo
         stop.open = stop.open or list(member.resources.values())
         for resource in list(member.resources.values()) if sever else ():
             if resource.sever is not None:
-                resource.sever()
+                sever_one(resource)
         member.finish(confirmed=False)
     if sever and execution.home is not None:
         execution.home.wake(lambda: _end_leftovers(family))

@@ -1,0 +1,78 @@
+"""What a provider can do, as data: what its adapter has words for.
+
+It is checked when a model or an agent is made, so that a run never finds out half-way; `docs/models.md` is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from halter.errors import ConfigurationError
+from halter.messages import File, Image, Message
+from halter.request import OnlyTool, OutputSchema, Settings, ToolChoice, ToolSpec
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What an adapter has words for. `settings`: the names of the fields of `Settings` that it sends.
+
+    `images`, `files`: as parts of a user's message. `tools`; `tool_choice`: `required`, or one by name.
+    `output`: answers held to a schema. Whether the very model behind the name does it too, its provider says.
+    """
+
+    settings: frozenset[str]
+    images: bool = False
+    files: bool = False
+    tools: bool = False
+    tool_choice: bool = False
+    output: bool = False
+
+    def without(self, *settings: str) -> Features:
+        """The same, without some settings."""
+        return msgspec.structs.replace(self, settings=self.settings - set(settings))
+
+    def adding(self, *settings: str) -> Features:
+        """The same, with more settings."""
+        return msgspec.structs.replace(self, settings=self.settings | set(settings))
+
+    def check(
+        self,
+        model: str,
+        settings: Settings,
+        *,
+        tools: Collection[ToolSpec] = (),
+        tool_choice: ToolChoice | None = None,
+        output: OutputSchema | None = None,
+        has_own_tools: bool = False,
+    ) -> None:
+        """Raises `ConfigurationError` that names what `model` cannot do, and how to go on.
+
+        `has_own_tools`: tools that the provider runs itself are sent with each request.
+        """
+        for name in settings.given():
+            if name not in self.settings:
+                raise ConfigurationError(f"{model} has no setting {name!r}; it has {', '.join(sorted(self.settings))}")
+        if tools and not self.tools:
+            raise ConfigurationError(f"{model} cannot call tools")
+        if tool_choice not in (None, "auto") and not self.tool_choice:
+            raise ConfigurationError(f"{model} cannot be told which tool to call: leave tool_choice out")
+        if tool_choice == "required" and not (tools or has_own_tools):
+            raise ConfigurationError("tool_choice='required' needs a tool")
+        if isinstance(tool_choice, OnlyTool) and tool_choice.name not in (tool.name for tool in tools):
+            raise ConfigurationError(f"tool_choice names {tool_choice.name!r}, which is none of the tools")
+        if output is not None and not self.output:
+            raise ConfigurationError(f"{model} cannot hold its answer to a schema: leave output out")
+
+    def check_parts(self, model: str, messages: Iterable[Message]) -> None:
+        """Raises `ConfigurationError` for an image or a file that `model` has no word for, or that no user has sent."""
+        for message in messages:
+            for part in message.parts:
+                if isinstance(part, Image | File):
+                    self._check_part(model, message, "images" if isinstance(part, Image) else "files")
+
+    def _check_part(self, model: str, message: Message, kind: str) -> None:
+        if not getattr(self, kind):
+            raise ConfigurationError(f"{model} takes no {kind}: leave them out, or ask another model")
+        if message.role != "user":
+            raise ConfigurationError(f"{kind} are parts of a user's message, not of one with the role {message.role!r}")
