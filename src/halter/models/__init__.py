@@ -6,14 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from halter.models.anthropic.model import Anthropic as Anthropic
+    from halter.models.azure import AzureOpenAI as AzureOpenAI
+    from halter.models.gemini.model import Gemini as Gemini
     from halter.models.http import Timeouts as Timeouts
     from halter.models.openai import OpenAIChat as OpenAIChat
+    from halter.models.responses.model import OpenAIResponses as OpenAIResponses
+    from halter.models.route import Fallback as Fallback
     from halter.models.scripted import Scripted as Scripted
     from halter.models.sockets import SocketSource as SocketSource
+    from halter.request import Settings as Settings
 
 _WHERE = {
+    "Anthropic": "halter.models.anthropic.model",
+    "AzureOpenAI": "halter.models.azure",
+    "Fallback": "halter.models.route",
+    "Gemini": "halter.models.gemini.model",
     "OpenAIChat": "halter.models.openai",
+    "OpenAIResponses": "halter.models.responses.model",
     "Scripted": "halter.models.scripted",
+    "Settings": "halter.request",
     "SocketSource": "halter.models.sockets",
     "Timeouts": "halter.models.http",
 }

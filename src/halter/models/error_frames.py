@@ -1,7 +1,8 @@
 """What a provider says when it fails, in any shape, as a message, a code, and one of our errors.
 
 Shapes seen: `{"error": {"message", "type", "code"}}`, `{"error": "text"}`, `{"message"}`, `{"detail"}` as text or as a
-list of complaints, a list around any of these, a page of HTML, nothing.
+list of complaints, a list around any of these, a page of HTML, nothing. All of it is taken whole: what is cut before
+the secrets are taken out (`redaction.py`) may end in half a key.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from halter.errors import (
 )
 from halter.models.http import error_of
 from halter.models.lenient_json import read_json
-
-LONGEST_MESSAGE = 1000
 
 # Words in a code or a type, letters only, in the order in which they are looked for.
 _BY_WORD: tuple[tuple[str, type[ProviderError]], ...] = (
@@ -61,8 +60,8 @@ _CODE_FIELDS = ("code", "type", "error_code", "status")
 _STATUS_FIELDS = ("status_code", "http_status", "status", "code", "error_code")
 
 
-_TITLE = re.compile(r"<title[^>]*>([^<]*)</title>", re.IGNORECASE)
-_TAG = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_TITLE = re.compile(r"<title[^<>]*>([^<]*)</title>", re.IGNORECASE)
+_UNSEEN = re.compile(r"(script|style)\b", re.IGNORECASE)
 
 
 class ErrorFacts(msgspec.Struct, frozen=True):
@@ -80,7 +79,7 @@ def describe_body(body: bytes) -> tuple[str, str | None]:
     try:
         facts = _facts(read_json(body))
     except ValueError:
-        return _shortened(_plain(body.decode("utf-8", "replace"))), None
+        return _plain(body.decode("utf-8", "replace")), None
     return facts.message, facts.code
 
 
@@ -147,26 +146,26 @@ def _message(fields: dict[str, Any]) -> str:
     if isinstance(metadata, dict):  # OpenRouter: what the provider behind it said
         raw = _text_of(cast("dict[str, Any]", metadata).get("raw"))
         message = f"{message}: {raw}" if raw and raw not in message else message
-    return _shortened(message or (_text_of(fields) if fields else ""))
+    return message or (_text_of(fields) if fields else "")
 
 
 def _text_of(value: Any) -> str:
     """A message, whatever it is wrapped in; the JSON text where nothing in it looks like one."""
     if value is None or isinstance(value, str):
-        return _shortened(value or "")
+        return (value or "").strip()
     if isinstance(value, list):
-        return _shortened("; ".join(filter(None, map(_text_of, cast("list[Any]", value)[:10]))))
+        return "; ".join(filter(None, map(_text_of, cast("list[Any]", value)[:10])))
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         found = next((fields[name] for name in _MESSAGE_FIELDS if fields.get(name)), None)
-        return _text_of(found) if found else _shortened(msgspec.json.encode(fields).decode())
+        return _text_of(found) if found else msgspec.json.encode(fields).decode()
     return str(value)
 
 
 def _code(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         return None
-    return _shortened(str(value))
+    return str(value).strip()
 
 
 def _status(value: Any) -> int | None:
@@ -192,12 +191,22 @@ def _plain(text: str) -> str:
     """A page's title, or its words without the tags."""
     if "<" not in text[:100]:
         return text.strip()
-    text = text[:4096]  # the expressions below are quadratic in a page of opening brackets
     title = _TITLE.search(text)
-    words = title[1] if title and title[1].strip() else _TAG.sub(" ", text)
+    words = title[1] if title and title[1].strip() else " ".join(_words(text))
     return unescape(" ".join(words.split()))
 
 
-def _shortened(text: str) -> str:
-    text = text.strip()
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
+def _words(page: str) -> Iterator[str]:
+    """What stands between the tags, without scripts and styles; in time in proportion to the page."""
+    first, *pieces = page.split("<")
+    yield first
+    unseen = ""
+    for piece in pieces:
+        tag, end, words = piece.partition(">")
+        found = _UNSEEN.match(tag)
+        if tag.lower().startswith(f"/{unseen}"):
+            unseen = ""
+        elif not unseen and found and end:
+            unseen = found[1].lower()
+        if not unseen:
+            yield words if end else f"<{piece}"

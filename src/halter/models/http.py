@@ -13,14 +13,14 @@ import math
 import random
 import time
 from collections.abc import Callable
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Protocol
-
-import msgspec
 
 from halter import events
 from halter.core.context import RunContext
 from halter.core.ids import new_id
+from halter.core.metering import Allowance, Meter
 from halter.core.ports import ByteSource, ByteStream, HttpRequest
 from halter.core.reply import Reply
 from halter.core.sse import FrameSplitter
@@ -31,30 +31,20 @@ from halter.errors import (
     MalformedStream,
     ModelNotFound,
     ProviderError,
+    ProviderRefused,
     RateLimited,
     RequestRejected,
     ServerFailed,
     StreamTimeout,
 )
 from halter.messages import Message
+from halter.models.redaction import redact
+from halter.models.watch import Timeouts, Watch
 
 LARGEST_ERROR_BODY = 64 * 1024
 LONGEST_RETRY_AFTER = 120.0  # seconds; a provider that asks for more is told to the caller instead
+ERROR_PATIENCE = 5.0  # seconds for the body of an error, whose status is here already
 TAIL_PATIENCE = 2.0  # seconds for a body to end after its terminal frame
-
-
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds for each phase of one request; `None` switches one off.
-
-    `pool`: for a free connection. `connect`: look-up, TCP and TLS. `first_token`: from the connection to the first
-    byte of the answer. `idle`: between two reads. `total`: for all of it.
-    """
-
-    pool: float | None = 60.0
-    connect: float | None = 10.0
-    first_token: float | None = 300.0
-    idle: float | None = 60.0
-    total: float | None = None
 
 
 class Decoder(Protocol):
@@ -81,8 +71,20 @@ class Wire(Protocol):
 
     def begin(self, reply: Reply) -> Decoder: ...
 
+    def resume(self, decoder: Decoder, error: ProviderError) -> HttpRequest | None:
+        """How the rest of an answer is asked for whose connection has failed with `error`; `None` if it is lost."""
+        ...
+
+    async def give_up(self, decoder: Decoder) -> bool:
+        """Nobody goes on with this answer: ends it at the server, too. `False` if it may still be at work there."""
+        ...
+
     def describe_error(self, body: bytes) -> tuple[str, str | None]:
         """The message and the code in an error body of any shape."""
+        ...
+
+    def retry_delay(self, body: bytes) -> float | None:
+        """Seconds that an error body asks to wait, for providers that say so there and not in a header."""
         ...
 
 
@@ -90,7 +92,7 @@ class Http:
     """Sends requests and reads answers, with time-outs and retries; immutable, shared by any number of runs.
 
     `max_retries`: how often a request is repeated while nothing was shown. `connections`: how many at once to one
-    host, 0 for no limit. `source`: another way to the bytes than the pool of this loop.
+    host, 0 for no limit. `ca_file`: a CA bundle to trust. `source`: another way to the bytes than this loop's pool.
     """
 
     def __init__(
@@ -99,19 +101,26 @@ class Http:
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
         max_retries: int = 2,
         connections: int = 0,
+        ca_file: str | None = None,
         source: ByteSource | None = None,
     ) -> None:
         self._timeouts = timeouts
         self._max_retries = max_retries
-        self._source = source or _default_source(connections)
+        self._source = source or _default_source(connections, ca_file)
 
-    async def ask(self, request: HttpRequest, ctx: RunContext, wire: Wire) -> Message:
-        """One answer, streamed into `ctx`. Raises `ProviderError`; cancelled, it leaves no connection behind."""
+    async def ask(
+        self, request: HttpRequest, ctx: RunContext, wire: Wire, allowance: Allowance | None = None
+    ) -> Message:
+        """One answer, streamed into `ctx`. Raises `ProviderError`; cancelled, it leaves no connection behind.
+
+        `allowance`: what the budgets over the run leave for it, by `ctx.allowance`.
+        """
         attempt = 0
         while True:
             ctx.token.raise_if_cancelled()
             attempt += 1
-            reply = ctx.reply()
+            reply = ctx.reply(allowance)
+            reply.asked, reply.was_sent = request.asked, False
             ctx.write(
                 events.ModelRequested,
                 model=wire.name,
@@ -120,9 +129,11 @@ class Http:
                 message_id=reply.message_id,
             )
             try:
-                await self._attempt(request, ctx, wire, wire.begin(reply))
+                await self._answer(request, ctx, wire, wire.begin(reply), reply)
             except ProviderError as error:
                 ctx.token.raise_if_cancelled()
+                if isinstance(error, ProviderRefused) or not reply.was_sent:
+                    reply.refund()
                 delay = self._delay(error, attempt)
                 if reply.shown or delay is None:
                     raise
@@ -138,16 +149,37 @@ class Http:
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= LONGEST_RETRY_AFTER else None
-        return min(8.0, 0.5 * 2 ** (attempt - 1)) * random.uniform(0.75, 1.0)
+        return _backoff(attempt)
+
+    @property
+    def source(self) -> ByteSource:
+        return self._source
 
     # --- one attempt ----------------------------------------------------------------------------------------
 
-    async def _attempt(self, request: HttpRequest, ctx: RunContext, wire: Wire, decoder: Decoder) -> None:
-        watch = Watch(self._timeouts, request.label)
+    async def _answer(self, request: HttpRequest, ctx: RunContext, wire: Wire, decoder: Decoder, reply: Reply) -> None:
+        """One attempt; where its connection breaks and the wire knows how to go on, over as many as it takes."""
+        tries = 0
+        while True:
+            try:
+                return await self._attempt(request, ctx, wire, decoder, reply)
+            except ProviderError as error:
+                redact(error, request)
+                ctx.token.raise_if_cancelled()
+                rest = wire.resume(decoder, error)
+                if rest is None:
+                    error.retryable = await wire.give_up(decoder) and error.retryable
+                    raise
+                request = rest
+                tries += 1
+            await asyncio.sleep(_backoff(tries))
+
+    async def _attempt(self, request: HttpRequest, ctx: RunContext, wire: Wire, decoder: Decoder, reply: Reply) -> None:
+        watch = _Progress(self._timeouts, request.label, reply)
         try:
             async with asyncio.timeout(None) as scope:
                 watch.start(scope)
-                await self._exchange(request, ctx, wire, decoder, watch)
+                await self._exchange(request, ctx, wire, decoder, reply, watch)
         except TimeoutError as error:
             if not watch.expired:
                 raise
@@ -162,18 +194,48 @@ class Http:
             raise IncompleteStream(f"{request.label}: the answer ended without its terminal frame")
 
     async def _exchange(
-        self, request: HttpRequest, ctx: RunContext, wire: Wire, decoder: Decoder, watch: Watch
+        self,
+        request: HttpRequest,
+        ctx: RunContext,
+        wire: Wire,
+        decoder: Decoder,
+        reply: Reply,
+        watch: Watch,
     ) -> None:
         async with self._source.open(request, ctx, watch) as stream:
             if stream.status >= 300:
+                watch.phase("error", None)  # it has a patience of its own
+                if request.method == "POST":  # else it was about the rest of an answer, which is billed
+                    reply.refund()
                 raise await _refusal(request, stream, wire)
             if "json" in stream.headers.get("content-type", ""):
+                if reply.meter is not None:
+                    reply.meter.came_whole = True
                 decoder.whole(await _whole(stream, watch))
             else:
-                await _read_frames(stream, ctx, decoder, watch)
+                await _read_frames(stream, ctx, decoder, reply.meter, watch)
 
 
-async def _read_frames(stream: ByteStream, ctx: RunContext, decoder: Decoder, watch: Watch) -> None:
+class _Progress(Watch):
+    """Tells a reply, too, when its request goes out: from then on it may be billed."""
+
+    def __init__(self, timeouts: Timeouts, label: str, reply: Reply) -> None:
+        super().__init__(timeouts, label)
+        self._reply = reply
+
+    def sending(self) -> None:
+        self._reply.was_sent = True
+        super().sending()
+
+
+def _backoff(attempt: int) -> float:
+    """Seconds."""
+    return 0.5 * 2 ** min(attempt - 1, 4) * random.uniform(0.75, 1.0)
+
+
+async def _read_frames(
+    stream: ByteStream, ctx: RunContext, decoder: Decoder, meter: Meter | None, watch: Watch
+) -> None:
     splitter = FrameSplitter()
     feed, frame = splitter.feed, decoder.frame
 
@@ -183,6 +245,8 @@ async def _read_frames(stream: ByteStream, ctx: RunContext, decoder: Decoder, wa
             frame(data)
         if decoder.is_over:
             watch.phase("tail", TAIL_PATIENCE)
+        elif meter is not None:
+            meter.after_read()
         return ctx.is_too_far_ahead()
 
     while await stream.pump(take):
@@ -210,93 +274,6 @@ async def _whole(stream: ByteStream, watch: Watch) -> bytes:
     return b"".join(pieces)
 
 
-# --- time ---------------------------------------------------------------------------------------------------
-
-
-class Watch:
-    """One attempt's clock: a timestamp, and one timer that looks at it."""
-
-    def __init__(self, timeouts: Timeouts, label: str) -> None:
-        self.expired: str | None = None
-        self.is_paused = False
-        self._timeouts = timeouts
-        self._label = label
-        self._loop = asyncio.get_running_loop()
-        self._phase = "pool"
-        self._limit = math.inf
-        self._since = self._started = self._loop.time()
-        self._scope: asyncio.Timeout | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self, scope: asyncio.Timeout) -> None:
-        self._scope = scope
-        self.phase("pool", self._timeouts.pool)
-
-    def stop(self) -> None:
-        self._scope = None
-        if self._timer is not None:
-            self._timer.cancel()
-
-    # The phases, as the byte source reports them.
-
-    def connecting(self) -> None:
-        self.phase("connect", self._timeouts.connect)
-
-    def sending(self) -> None:
-        self.phase("first_token", self._timeouts.first_token)
-
-    def progress(self) -> None:
-        """Bytes have come."""
-        self._restart()
-        if self._phase == "first_token":
-            self.phase("idle", self._timeouts.idle)
-
-    def resume(self) -> None:
-        """Our own readers had us wait: the idle clock has stood still."""
-        self.is_paused = False
-        self._restart()
-
-    def _restart(self) -> None:
-        if self._phase != "tail":  # behind its terminal frame a server may send comments for ever
-            self._since = self._loop.time()
-
-    def phase(self, name: str, limit: float | None) -> None:
-        if self.expired is not None or (name == self._phase and self._timer is not None):
-            return
-        self._phase = name
-        self._limit = math.inf if limit is None else limit
-        self._since = self._loop.time()
-        self._arm()
-
-    def _due(self) -> float:
-        total = self._timeouts.total
-        end = math.inf if total is None else self._started + total
-        since = self._loop.time() if self.is_paused else self._since
-        return min(since + self._limit, end)
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        due = self._due()
-        self._timer = None if due == math.inf else self._loop.call_at(due, self._look)
-
-    def _look(self) -> None:
-        if self._scope is None or self.expired is not None:
-            return
-        now = self._loop.time()
-        if self._due() > now:
-            self._arm()
-            return
-        total = self._timeouts.total
-        self.expired = "total" if total is not None and now >= self._started + total else self._phase
-        self._scope.reschedule(now)
-
-    def error(self) -> StreamTimeout:
-        waited = self._loop.time() - (self._started if self.expired == "total" else self._since)
-        phase = self.expired or self._phase
-        return StreamTimeout(f"{self._label}: nothing for {waited:.1f} s ({phase} time-out)", phase=phase)
-
-
 # --- refusals -----------------------------------------------------------------------------------------------
 
 # status → error; the rest of 4xx is RequestRejected, the rest of 5xx ServerFailed. The same for error frames.
@@ -304,10 +281,13 @@ _BY_STATUS: dict[int, type[ProviderError]] = {
     401: AuthenticationFailed,
     403: AuthenticationFailed,
     404: ModelNotFound,
+    407: AuthenticationFailed,  # a proxy's
     408: ServerFailed,
     409: ServerFailed,
     429: RateLimited,
 }
+
+_BY_CODE: dict[str, type[ProviderError]] = {"API_KEY_INVALID": AuthenticationFailed}  # Google's, with the status 400
 
 
 def error_of(
@@ -319,47 +299,50 @@ def error_of(
     request_id: str | None = None,
 ) -> ProviderError:
     """The error for an HTTP status, of an answer or of a frame inside one."""
-    kind = _BY_STATUS.get(status, ServerFailed if status >= 500 else RequestRejected)
+    kind = _BY_CODE.get(code or "") or _BY_STATUS.get(status, ServerFailed if status >= 500 else RequestRejected)
     return kind(message, status=status, code=code, retry_after=retry_after, request_id=request_id)
 
 
 def _may_retry(error: ProviderError) -> bool:
     """Connection failures, 408, 409, 429, 5xx and overloaded frames; a time-out only while connecting."""
     if isinstance(error, StreamTimeout):
-        return error.phase == "connect"
+        return error.phase == "connect" and error.retryable
     if error.code == "insufficient_quota":
         return False  # OpenAI's 429 for an empty account: waiting does not fill it
     return error.retryable
 
 
-async def _refusal(request: HttpRequest, stream: ByteStream, wire: Wire) -> ProviderError:
+async def _error_body(stream: ByteStream) -> bytes:
+    """As much of it as comes within a few seconds: the status says enough."""
     body = b""
     try:
-        async for chunk in stream:
-            body += chunk
-            if len(body) > LARGEST_ERROR_BODY:
-                break
-    except ConnectionFailed:
-        pass  # the status says enough
+        async with asyncio.timeout(ERROR_PATIENCE):
+            async for chunk in stream:
+                body += chunk
+                if len(body) > LARGEST_ERROR_BODY:
+                    break
+    except (ConnectionFailed, TimeoutError):
+        pass
+    return body
+
+
+async def _refusal(request: HttpRequest, stream: ByteStream, wire: Wire) -> ProviderError:
+    body = await _error_body(stream)
     message, code = wire.describe_error(body)
-    said = _redacted(message, request) or "no reason given"
-    return error_of(
+    delay = retry_after(stream.headers.get)
+    error = error_of(
         stream.status,
-        f"{request.label} answered {stream.status}: {said}",
+        f"{request.label} answered {stream.status}: {message or 'no reason given'}",
         code=code,
-        retry_after=retry_after(stream.headers.get),
-        request_id=stream.headers.get("x-request-id"),
+        retry_after=wire.retry_delay(body) if delay is None else delay,
+        request_id=next((stream.headers[name] for name in _REQUEST_IDS if name in stream.headers), None),
     )
+    told = stream.headers.get("x-should-retry")  # OpenAI's and Anthropic's servers know better than the status
+    error.retryable = {"true": True, "false": False}.get(told or "", error.retryable)
+    return error
 
 
-def _redacted(message: str, request: HttpRequest) -> str:
-    """Without the key, which some providers repeat."""
-    for name, value in request.headers.items():
-        if name.lower() in ("authorization", "api-key", "x-api-key", "x-goog-api-key"):
-            secret = value.removeprefix("Bearer ").strip()
-            if secret:
-                message = message.replace(secret, "[key]")
-    return message
+_REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 
 
 def retry_after(header: Callable[[str], str | None]) -> float | None:
@@ -386,10 +369,11 @@ def _until(text: str) -> float | None:
         at = parsedate_to_datetime(text)
     except ValueError:
         return None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)  # `-0000`: UTC, of no known place (RFC 5322, 3.3)
     return max(0.0, at.timestamp() - time.time())
 
 
-def _default_source(connections: int) -> ByteSource:
+def _default_source(connections: int, ca_file: str | None) -> ByteSource:
     from halter.models.sockets import SocketSource  # aiohttp: only where a real connection is meant
 
-    return SocketSource(connections=connections)
+    return SocketSource(connections=connections, ca_file=ca_file)

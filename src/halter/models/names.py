@@ -1,8 +1,9 @@
-"""The table behind `"openai:gpt-5.2"`: which prefix is which model class."""
+"""The table behind `"openai:gpt-5.2"`: which prefix is which model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 from halter.core.ports import Model
@@ -11,18 +12,42 @@ from halter.errors import ConfigurationError
 # prefix → (module, class); a module is imported when its prefix is first used.
 PREFIXES: dict[str, tuple[str, str]] = {
     "openai": ("halter.models.openai", "OpenAIChat"),
+    "openai-responses": ("halter.models.responses.model", "OpenAIResponses"),
+    "azure": ("halter.models.azure", "AzureOpenAI"),
+    "anthropic": ("halter.models.anthropic.model", "Anthropic"),
+    "gemini": ("halter.models.gemini.model", "Gemini"),
     "scripted": ("halter.models.scripted", "Scripted"),
 }
+# Those of the table in `compatible.py`, which says the rest.
+COMPATIBLE_PREFIXES = (
+    "groq",
+    "ollama",
+    "openrouter",
+    "deepseek",
+    "mistral",
+    "together",
+    "fireworks",
+    "xai",
+    "huggingface",
+    "vllm",
+    "lmstudio",
+)
 
 
 def resolve(name: str) -> Model:
     """The model behind `"prefix:name"`. Raises `ConfigurationError` that lists the prefixes."""
     prefix, colon, rest = name.partition(":")
-    if colon and prefix in PREFIXES and not rest:
+    is_known = prefix in PREFIXES or prefix in COMPATIBLE_PREFIXES
+    if colon and is_known and not rest:
         raise ConfigurationError(f'{name!r} lacks the model\'s name, as in "{prefix}:name"')
-    if not colon or not rest or prefix not in PREFIXES:
-        known = ", ".join(f'"{prefix}:…"' for prefix in PREFIXES)
+    if not colon or not is_known:
+        known = ", ".join(f'"{prefix}:…"' for prefix in (*PREFIXES, *COMPATIBLE_PREFIXES))
         raise ConfigurationError(f"unknown model {name!r}: use one of {known}, or a model object")
+    return _maker(prefix)(rest)
+
+
+def _maker(prefix: str) -> Callable[[str], Model]:
+    if prefix in COMPATIBLE_PREFIXES:
+        return partial(import_module("halter.models.compatible").compatible, prefix)
     module, class_name = PREFIXES[prefix]
-    make: Callable[[str], Model] = getattr(import_module(module), class_name)
-    return make(rest)
+    return getattr(import_module(module), class_name)

@@ -10,7 +10,9 @@ from halter.core.context import RunContext
 from halter.core.ids import new_id
 from halter.core.settings import seconds
 from halter.errors import ConfigurationError
-from halter.messages import Message, ModelRequest, Usage
+from halter.messages import Message, Usage
+from halter.models.prices import FREE, Price
+from halter.request import ModelRequest
 
 
 class Scripted:
@@ -30,10 +32,14 @@ class Scripted:
     def name(self) -> str:
         return "scripted"
 
+    @property
+    def price(self) -> Price:
+        return FREE
+
     async def respond(self, request: ModelRequest, ctx: RunContext) -> Message:
         """Streams the answer that is due. Cancellation-safe: stops at the word it is at."""
         ctx.token.raise_if_cancelled()
-        reply = ctx.reply()
+        reply = ctx.reply(ctx.allowance(request, self.price))
         ctx.write(
             events.ModelRequested,
             model=self.name,

@@ -12,10 +12,9 @@ import contextvars
 import io
 import socket
 import ssl
-import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,7 +27,8 @@ from halter.core.context import RunContext
 from halter.core.home import home_here
 from halter.core.ports import LARGEST_READ, HttpRequest, Progress
 from halter.core.threads import call_in_thread
-from halter.errors import ConfigurationError, ConnectionFailed
+from halter.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed
+from halter.models.proxies import proxy_for
 from halter.outcome import Ended
 
 # Bytes. By default kernel and aiohttp swallow 8 MB before a stopped reader is felt (TLS keeps 256 KiB more). Less would
@@ -36,6 +36,7 @@ from halter.outcome import Ended
 RECEIVE_BUFFER = 128 * 1024
 LARGE_BODY = 512 * 1024  # above it a body is written in pieces; from 1 MiB on aiohttp warns of whole ones
 LOOK_AGAIN = 0.001
+PROXY_REFUSED = 407  # "Proxy Authentication Required" (RFC 9110, 15.5.8)
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
 
 
@@ -57,7 +58,13 @@ class SocketSource:
         _current.set(cell)
         try:
             exchange.response = await self._pool().request(request, self._ssl)
+            if exchange.response.status == PROXY_REFUSED:
+                raise _refused_by_proxy(request)
             yield _Body(exchange.response, request.label)
+        except aiohttp.ClientHttpProxyError as error:
+            if error.status == PROXY_REFUSED:
+                raise _refused_by_proxy(request) from error
+            raise _failure(request.label, error) from error
         except aiohttp.ClientError as error:
             raise _failure(request.label, error) from error
         except OSError as error:
@@ -89,6 +96,14 @@ def _trusting(ca_file: str) -> ssl.SSLContext:
 def _failure(label: str, error: Exception) -> ConnectionFailed:
     said = str(error) or type(error).__name__
     return ConnectionFailed(f"{label}: {said}")
+
+
+def _refused_by_proxy(request: HttpRequest) -> AuthenticationFailed:
+    """Without what the proxy says: it may repeat what it was told."""
+    proxy = proxy_for(request.url)
+    place = "no proxy that we know of" if proxy is None else f"the proxy {proxy.url}"
+    said = f"{request.label}: 407 by {place}: see the user and the password in its URL, in the environment"
+    return AuthenticationFailed(said, status=PROXY_REFUSED)
 
 
 class _Body:
@@ -175,6 +190,11 @@ class _Handler(ResponseHandler):
         super().data_received(data)
         if self.pump is not None:
             self.pump.pull()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """aiohttp calls it after each read, and parses nothing once more, whether or not anything was paused."""
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
@@ -297,16 +317,24 @@ class _Pool:
             headers={"Accept-Encoding": "identity"},
             read_bufsize=LARGEST_READ,  # what is above twice that waits in the kernel
         )
+        self._session._retry_connection = False  # else a GET is sent twice where a kept connection breaks
 
     async def request(self, request: HttpRequest, ssl_context: ssl.SSLContext | None) -> aiohttp.ClientResponse:
         options: dict[str, Any] = {"ssl": ssl_context} if ssl_context is not None else {}
+        headers = dict(request.headers)
+        proxy = proxy_for(request.url)
+        if proxy is not None:
+            options["proxy"] = proxy.url
+        if proxy is not None and proxy.authorization is not None:  # a tunnel is asked for with headers of its own
+            is_tunnel = request.url.startswith("https:")
+            asked = options.setdefault("proxy_headers", {}) if is_tunnel else headers
+            asked["Proxy-Authorization"] = proxy.authorization
         return await self._session.request(
             request.method,
             URL(request.url),
             data=request.body if len(request.body) <= LARGE_BODY else io.BytesIO(request.body),
-            headers=dict(request.headers),
+            headers=headers,
             allow_redirects=False,
-            proxy=proxy_for(request.url),
             **options,
         )
 
@@ -414,23 +442,3 @@ class _ThreadResolver(AbstractResolver):
 
     async def close(self) -> None:
         """Nothing is kept."""
-
-
-@lru_cache(maxsize=256)
-def _proxies() -> dict[str, str]:
-    return urllib.request.getproxies()
-
-
-def _is_loopback(host: str) -> bool:
-    """This machine itself, which no proxy could reach for us."""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
-
-
-@lru_cache(maxsize=256)
-def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for this URL; read once: the look-up is slow."""
-    parsed = URL(url)
-    proxy = _proxies().get(parsed.scheme)
-    if not proxy or not parsed.host or _is_loopback(parsed.host) or urllib.request.proxy_bypass(parsed.host):
-        return None
-    return proxy

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from halter.messages import Usage
-from halter.models.chat_calls import CalledFunction, CallFragment
+from halter.models.chat.calls import CalledFunction, CallFragment
 
 
 class PromptDetails(msgspec.Struct, gc=False):

@@ -2,7 +2,7 @@
 
 1. A good frame is decoded once, into structs of the fields used; what does not fit is salvaged field by field, and only
 what is no JSON at all is an error. 2. `[DONE]` or a finish reason ends the answer; usage may follow, and half a frame
-after it is nobody's failure. 3. Only the choice with index 0 is read.
+or an error after it is nobody's failure. 3. Only the choice with index 0 is read.
 """
 
 from __future__ import annotations
@@ -10,37 +10,21 @@ from __future__ import annotations
 from typing import Any, cast
 
 from halter.core.reply import Reply
-from halter.errors import MalformedStream, ProviderError, ServerFailed
-from halter.models.chat_calls import Calls
-from halter.models.chat_frames import UNFIT, Choice, Chunk, Delta, Groq, TokenCounts, decode_chunk, salvage, usage_of
-from halter.models.error_frames import describe_body, error_from, is_error
-from halter.models.lenient_json import read_json
-from halter.models.reasoning_details import ReasoningDetails
+from halter.errors import MalformedStream, ServerFailed
+from halter.models.chat.calls import Calls
+from halter.models.chat.frames import UNFIT, Choice, Chunk, Delta, TokenCounts, decode_chunk, salvage, usage_of
+from halter.models.chat.reasoning_details import ReasoningDetails
+from halter.models.error_frames import is_error
+from halter.models.format import Format
 
 
-class ChatWire:
-    """One model's format. `provider`: how its `Opaque` parts are marked. `key`: kept out of every error."""
+class ChatWire(Format):
+    """One model's chat completions."""
 
-    __slots__ = ("_key", "name", "provider")
-
-    def __init__(self, name: str, *, provider: str = "chat", key: str = "") -> None:
-        self.name = name
-        self.provider = provider
-        self._key = key
+    __slots__ = ()
 
     def begin(self, reply: Reply) -> ChatDecoder:
         return ChatDecoder(self, reply)
-
-    def describe_error(self, body: bytes) -> tuple[str, str | None]:
-        message, code = describe_body(body)
-        return self.redacted(message), code
-
-    def redacted(self, text: str) -> str:
-        """The text without the key, which some servers repeat."""
-        return text.replace(self._key, "[key]") if self._key else text
-
-    def __repr__(self) -> str:
-        return f"<ChatWire {self.name}>"
 
 
 class ChatDecoder:
@@ -76,7 +60,7 @@ class ChatDecoder:
 
         It is over unless it says itself that it is not, by `"finish_reason": null`: several servers give no reason.
         """
-        value = self._read(body)
+        value = self._wire.read(body)
         fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
         chunk = salvage(Chunk, fields)
         choices = chunk.choices or []
@@ -85,14 +69,14 @@ class ChatDecoder:
         self._take(chunk)
         if all(choice.index for choice in choices):
             self._raise_if_error(fields)
-            raise MalformedStream(f"{self._wire.name}: no answer in {self._beginning(body)}")
+            raise MalformedStream(f"{self._wire.name}: no answer in {self._wire.beginning(body)}")
         if not _is_unfinished(fields):
             self._end()
 
     # --- one frame ------------------------------------------------------------------------------------------
 
     def _take(self, chunk: Chunk) -> None:
-        choices = chunk.choices
+        choices, was_over = chunk.choices, self.is_over
         if choices:
             choice = choices[0]
             if choice.index:
@@ -102,9 +86,12 @@ class ChatDecoder:
         if chunk.usage is not None:
             self._take_usage(chunk.usage)
         if chunk.x_groq is not None:
-            self._take_groq(chunk.x_groq, has_usage=chunk.usage is not None)
-        if chunk.error:
-            raise self._error(chunk.error)
+            if chunk.x_groq.usage is not None and chunk.usage is None:
+                self._take_usage(chunk.x_groq.usage)
+            if chunk.x_groq.error and not was_over:
+                raise self._wire.error(chunk.x_groq.error)
+        if chunk.error and not was_over:
+            raise self._wire.error(chunk.error)
 
     def _take_choice(self, choice: Choice, error: Any) -> None:
         delta = choice.delta if choice.delta is not None else choice.message
@@ -160,16 +147,12 @@ class ChatDecoder:
         if counts.prompt_tokens is not None or counts.completion_tokens is not None:
             self._reply.assembly.usage = usage_of(counts)
 
-    def _take_groq(self, groq: Groq, *, has_usage: bool) -> None:
-        if groq.usage is not None and not has_usage:
-            self._take_usage(groq.usage)
-        if groq.error:
-            raise self._error(groq.error)
-
     def _take_finish(self, reason: str, error: Any) -> None:
         if reason == "error":  # OpenRouter; what happened stands in the choice or on the frame
+            if self.is_over:
+                return
             if error:
-                raise self._error(error)
+                raise self._wire.error(error)
             raise ServerFailed(f"{self._wire.name} ended its answer with finish_reason 'error'", code="error")
         self._reply.assembly.finish_reason = reason
         self._end()
@@ -201,7 +184,7 @@ class ChatDecoder:
 
     def _salvaged_frame(self, data: bytes) -> None:
         try:
-            value = self._read(data)
+            value = self._wire.read(data)
         except MalformedStream:
             if self.is_over:
                 return
@@ -213,27 +196,13 @@ class ChatDecoder:
 
     def _other_frame(self, data: bytes) -> None:
         """No answer and no count: a ping, a kind we do not know, or an error in a shape of its own."""
-        self._raise_if_error(self._read(data))
+        self._raise_if_error(self._wire.read(data))
 
     def _raise_if_error(self, value: Any) -> None:
         if isinstance(value, dict):
             fields = cast("dict[str, Any]", value)
-            if fields.get("choices") is None and is_error(fields):
-                raise self._error(fields)
-
-    def _read(self, data: bytes) -> Any:
-        try:
-            return read_json(data)
-        except ValueError as error:
-            raise MalformedStream(f"{self._wire.name}: no JSON: {self._beginning(data)}") from error
-
-    def _beginning(self, data: bytes) -> str:
-        return self._wire.redacted(data[:2048].decode("utf-8", "replace"))[:200] or "an empty body"
-
-    def _error(self, found: Any) -> ProviderError:
-        error = error_from(found, self._wire.name)
-        error.args = (self._wire.redacted(str(error)),)
-        return error
+            if not self.is_over and fields.get("choices") is None and is_error(fields):
+                raise self._wire.error(fields)
 
     def __repr__(self) -> str:
         state = "done" if self._is_done else "over" if self.is_over else "open"

@@ -1,0 +1,3 @@
+"""Anthropic's Messages."""
+
+from halter.models.anthropic.model import Anthropic as Anthropic

@@ -1,0 +1,1 @@
+"""The wire format of chat completions: OpenAI's, Azure's, and that of many other servers."""

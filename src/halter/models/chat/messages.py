@@ -1,0 +1,171 @@
+"""A conversation in the messages of chat completions (https://platform.openai.com/docs/api-reference/chat/create).
+
+1. Only what the server knows is sent: its `Opaque` parts go back to it alone, reasoning where its dialect has a field.
+2. No message is sent that the server would refuse: not an assistant message that says nothing, and a tool call and
+its result only together.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from hashlib import sha256
+from typing import Any, assert_never, cast
+
+from halter.errors import ConfigurationError
+from halter.messages import File, Image, Message, Opaque, Text, ToolCall, ToolResult
+from halter.models.chat.dialect import OPENAI, Dialect
+from halter.models.conversation import data_url, is_theirs, paired
+
+_NOT_IN_A_NAME = re.compile(r"[\s<|\\/>]+")
+LONGEST_NAME = 64
+DETAILS = ("auto", "low", "high", "original")
+
+
+def chat_messages(messages: tuple[Message, ...], provider: str, dialect: Dialect = OPENAI) -> list[dict[str, Any]]:
+    """The conversation; `provider`: whose `Opaque` parts go back. Raises `ConfigurationError` for a part too many."""
+    turns = paired(messages)
+    writer = _Writer(provider, dialect, has_calls=any(answered for _, answered in turns))
+    sent = [each for message, answered in turns for each in writer.message(message, answered)]
+    return sent if dialect.after_results is None else _continued(sent, dialect.after_results)
+
+
+def _continued(sent: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:
+    """The conversation with these words of the assistant wherever others speak directly after a tool."""
+    whole: list[dict[str, Any]] = []
+    for message in sent:
+        if whole and whole[-1]["role"] == "tool" and message["role"] not in ("tool", "assistant"):
+            whole.append({"role": "assistant", "content": words})
+        whole.append(message)
+    return whole
+
+
+class _Writer:
+    """One conversation's terms: whose `Opaque` parts go, in which dialect, and whether a tool was called."""
+
+    __slots__ = ("_dialect", "_has_calls", "_provider")
+
+    def __init__(self, provider: str, dialect: Dialect, *, has_calls: bool) -> None:
+        self._provider = provider
+        self._dialect = dialect
+        self._has_calls = has_calls
+
+    def message(self, message: Message, answered: AbstractSet[str]) -> list[dict[str, Any]]:
+        match message.role:
+            case "system":
+                return [{"role": "system", "content": message.text} | self._name(message)]
+            case "developer":
+                return [{"role": self._dialect.developer_role, "content": message.text} | self._name(message)]
+            case "user":
+                return [{"role": "user", "content": self._content(message)} | self._name(message)]
+            case "assistant":
+                return self._assistant(message, answered)
+            case "tool":
+                return self._results(message)
+            case _:
+                assert_never(message.role)
+
+    def _name(self, message: Message) -> dict[str, str]:
+        """The name as the API takes it: no spaces, and at most 64 characters."""
+        name = _NOT_IN_A_NAME.sub("_", message.name or "")[:LONGEST_NAME]
+        return {"name": name} if name and self._dialect.takes_names else {}
+
+    # --- the user's ------------------------------------------------------------------------------------------
+
+    def _content(self, message: Message) -> str | list[dict[str, Any]]:
+        """Text alone stays text; several servers take nothing else."""
+        if not any(isinstance(part, Image | File) for part in message.parts):
+            return message.text
+        return list(self._parts(message))
+
+    def _parts(self, message: Message) -> Iterable[dict[str, Any]]:
+        for part in message.parts:
+            if isinstance(part, Text):
+                yield {"type": "text", "text": part.text}
+            elif isinstance(part, Image):
+                yield {"type": "image_url", "image_url": self._image(part)}
+            elif isinstance(part, File):
+                yield {"type": "file", "file": self._file(part)}
+
+    def _image(self, image: Image) -> dict[str, str]:
+        if image.detail is not None and image.detail not in DETAILS:
+            raise ConfigurationError(f"an Image's detail is one of {', '.join(DETAILS)}, not {image.detail!r}")
+        detail = {} if image.detail is None else {"detail": image.detail}
+        if image.data is not None:
+            return {"url": data_url(image.media_type or "", image.data)} | detail
+        if not self._dialect.image_urls:
+            raise ConfigurationError("this server fetches no images: give the Image's data, not its url")
+        return {"url": image.url or ""} | detail
+
+    def _file(self, file: File) -> dict[str, str]:
+        if file.id is not None:
+            return {"file_id": file.id}
+        if file.data is None and not self._dialect.file_urls:
+            raise ConfigurationError("chat completions fetch no files: give the File's data or id, not its url")
+        content = file.url or "" if file.data is None else data_url(file.media_type, file.data)
+        return {"filename": file.name or _file_name(file.media_type), "file_data": content}
+
+    # --- the model's, and the tools' -------------------------------------------------------------------------
+
+    def _assistant(self, message: Message, answered: AbstractSet[str]) -> list[dict[str, Any]]:
+        calls = [call for call in message.tool_calls if call.id in answered]
+        if not (message.text or message.refusal or calls):
+            return []
+        returned = self._returned(message)
+        sent: dict[str, Any] = {"role": "assistant"} | self._words(message) | self._name(message)
+        if calls:
+            sent["tool_calls"] = [self._call(call, returned.get("extra_content", {})) for call in calls]
+        if "reasoning_details" in returned:
+            return [sent | {"reasoning_details": returned["reasoning_details"]}]
+        return [sent | self._reasoning(message, is_needed=bool(calls))]
+
+    def _words(self, message: Message) -> dict[str, Any]:
+        if not self._dialect.takes_refusals:
+            return {"content": message.text + message.refusal or None}
+        refusal = {"refusal": message.refusal} if message.refusal else {}
+        return {"content": message.text or None} | refusal
+
+    def _reasoning(self, message: Message, *, is_needed: bool) -> dict[str, str]:
+        """The thinking, in a conversation with tools: a server that wants it back wants it from there on."""
+        field = self._dialect.reasoning
+        if field is None or not self._has_calls:
+            return {}
+        is_sent = bool(message.reasoning) or (is_needed and self._dialect.needs_reasoning)
+        return {field: message.reasoning} if is_sent else {}
+
+    def _call(self, call: ToolCall, extra: dict[str, Any]) -> dict[str, Any]:
+        # A call without arguments was written as no text at all, which several servers fail to parse.
+        function = {"name": call.name, "arguments": call.arguments or "{}"}
+        sent: dict[str, Any] = {"id": self._call_id(call.id), "type": "function", "function": function}
+        return sent | {"extra_content": extra[call.id]} if call.id in extra else sent
+
+    def _results(self, message: Message) -> list[dict[str, Any]]:
+        return [
+            {"role": "tool", "tool_call_id": self._call_id(part.call_id), "content": part.content}
+            for part in message.parts
+            if isinstance(part, ToolResult)
+        ]
+
+    def _call_id(self, id: str) -> str:
+        """The id as it was given; in another form, always the same, for a server that does not take that."""
+        exact, longest = self._dialect.call_id_length, self._dialect.longest_call_id
+        if exact is None:
+            is_taken = longest is None or len(id) <= longest
+        else:
+            is_taken = len(id) == exact and id.isascii() and id.isalnum()
+        return id if is_taken else sha256(id.encode("utf-8", "replace")).hexdigest()[: exact or longest]
+
+    def _returned(self, message: Message) -> dict[str, Any]:
+        """What this provider needs back: `reasoning_details`, and `extra_content` by the id of its call."""
+        returned: dict[str, Any] = {}
+        for part in message.parts:
+            if isinstance(part, Opaque) and is_theirs(part, self._provider) and isinstance(part.data, dict):
+                returned |= cast("dict[str, Any]", part.data)
+        return returned
+
+
+def _file_name(media_type: str) -> str:
+    """A name for a file that has none: the API wants one beside the bytes."""
+    return f"document{mimetypes.guess_extension(media_type) or ''}"

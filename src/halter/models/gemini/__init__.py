@@ -1,0 +1,3 @@
+"""Google's Gemini API."""
+
+from halter.models.gemini.model import Gemini as Gemini

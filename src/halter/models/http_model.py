@@ -1,0 +1,230 @@
+"""What all models behind HTTP have in common: where they are, who asks, and how a request becomes one answer.
+
+An adapter says its server, its features, its route, its body and its wire; the rest is here, once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import SplitResult, urlunsplit
+
+import msgspec
+
+from halter.core.context import RunContext
+from halter.core.metering import Allowance
+from halter.core.ports import ByteSource, HttpRequest, Price
+from halter.errors import ConfigurationError
+from halter.features import Features
+from halter.messages import Message
+from halter.models.endpoint import Server, encodable, headers_over
+from halter.models.format import Format
+from halter.models.http import Http, Timeouts
+from halter.models.lenient_json import without_lone_surrogates
+from halter.models.prices import max_output, price_of
+from halter.request import ModelRequest, Settings
+
+
+class HttpModel:
+    """A model behind an HTTP endpoint; immutable, serves any number of runs at once.
+
+    `model`: its name at the provider. `base_url`, `api_key`: else from the environment, else the provider's own; `""`
+    as key sends none. `settings`: for each request, unless an agent says otherwise. `stream`: `False` asks for the
+    answer in one piece. `max_retries`: how often a request is repeated while nothing was shown. `timeouts`: seconds
+    for each phase. `connections`: at once to one host, 0 for no limit. `ca_file`: a CA bundle to trust instead of
+    the system's. `headers`: more headers, or other values for ours. `extra_body`: more fields for each request, or
+    other values for ours; a field given as `None` is left out. `price`: what its tokens cost, for budgets in dollars.
+    `source`: another way to the bytes.
+
+    Raises `ConfigurationError` for a missing key, for what the provider cannot do, and for arguments that cannot
+    work; no error and no `repr` shows the key.
+    """
+
+    server: Server
+    features: Features
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        settings: Settings = Settings(),  # noqa: B008 - frozen
+        stream: bool = True,
+        max_retries: int = 2,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+        connections: int = 0,
+        ca_file: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        price: Price | None = None,
+        source: ByteSource | None = None,
+    ) -> None:
+        if not isinstance(model, str) or not model.strip():
+            raise ConfigurationError(f"the model must be a name such as 'gpt-5.2', not {model!r}")
+        _check(
+            settings=(settings, Settings, "a Settings"),
+            stream=(stream, bool, "True or False"),
+            timeouts=(timeouts, Timeouts, "a Timeouts"),
+            ca_file=(ca_file, str | os.PathLike | None, "the path of a file"),
+        )
+        _whole_number("max_retries", max_retries)
+        _whole_number("connections", connections)
+        self._model = model
+        self._stream = stream
+        self._name = f"{self.server.prefix}:{model}"
+        self.features.check(self._name, settings)
+        self._check_settings(settings)
+        self._settings = settings
+        self._price = _checked_price(price)
+        self._base = self.server.place(base_url)
+        key = self.server.key(api_key, self._base)
+        self._headers = headers_over(_common_headers(stream=stream) | self._authorization(key), headers)
+        self._extra_body = encodable(extra_body)
+        self._wire = self._make_wire(key)
+        self._timeouts = timeouts
+        self._http = Http(
+            timeouts=timeouts, max_retries=max_retries, connections=connections, ca_file=ca_file, source=source
+        )
+
+    # --- what an adapter says -------------------------------------------------------------------------------
+
+    def _authorization(self, key: str) -> dict[str, str]:
+        """The headers by which it is let in, and others that each request has."""
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def _route(self) -> str:
+        """The path behind the base URL."""
+        raise NotImplementedError
+
+    def _query(self) -> str:
+        """What stands behind the `?`; kept in front of it is what the base URL had."""
+        return ""
+
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        """The request in the provider's words; its settings are complete. Raises `ConfigurationError`."""
+        raise NotImplementedError
+
+    def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body with the fields of `extra_body`, which replace ours."""
+        return body | self._extra_body
+
+    def _check_settings(self, settings: Settings) -> None:
+        """What the provider takes of each setting, and which go together: its own, then those of each request.
+
+        They are as they were given, before a budget lowers them. Raises `ConfigurationError`.
+        """
+
+    def _usual_output(self, settings: Settings) -> int | None:
+        """The most output that it asks for where the settings do not say; `None`: the provider decides."""
+        return None
+
+    def _has_own_tools(self) -> bool:
+        """Whether tools that the provider runs itself are in each request."""
+        return False
+
+    def _make_wire(self, key: str) -> Format:
+        raise NotImplementedError
+
+    def _wire_for(self, asked: HttpRequest, ctx: RunContext) -> Format:
+        """The wire of one request, where it has to know more than its model's."""
+        return self._wire
+
+    async def _request_headers(self) -> Mapping[str, str]:
+        """The headers of one request, for those who are let in by a token that expires. Raises `ProviderError`."""
+        return self._headers
+
+    # --- for all --------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """As in `openai:gpt-5.2`."""
+        return self._name
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    @property
+    def price(self) -> Price | None:
+        """What its tokens cost: as given, else as `prices.py` knows it; `None` if that is not known."""
+        return self._price if self._price is not None else price_of(self._name)
+
+    async def respond(self, request: ModelRequest, ctx: RunContext) -> Message:
+        """Streams one answer and returns it whole. Raises `ProviderError`. Cancelled, it leaves no connection."""
+        request = msgspec.structs.replace(request, settings=request.settings.over(self._settings))
+        self._check_settings(request.settings)
+        request, allowance = self._within_budget(request, ctx)
+        asked = self._http_request(request)
+        asked = msgspec.structs.replace(asked, headers=await self._request_headers())
+        return await self._http.ask(asked, ctx, self._wire_for(asked, ctx), allowance)
+
+    def _within_budget(self, request: ModelRequest, ctx: RunContext) -> tuple[ModelRequest, Allowance | None]:
+        """The request for no more output than the budgets over the run leave; `None` if there are none."""
+        allowance = ctx.allowance(request, self.price)
+        if allowance is None or "max_output_tokens" not in self.features.settings:
+            return request, allowance
+        longest = self._usual_output(request.settings) or max_output(self._name)
+        settings, allowance = allowance.lower(request.settings, longest)
+        return msgspec.structs.replace(request, settings=settings), allowance
+
+    def _http_request(self, request: ModelRequest) -> HttpRequest:
+        self.features.check(
+            self._name,
+            request.settings,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            output=request.output,
+            has_own_tools=self._has_own_tools(),
+        )
+        self.features.check_parts(self._name, request.messages)
+        body = {name: value for name, value in self._with_extra(self._body(request)).items() if value is not None}
+        return HttpRequest(url=self._url(), headers=self._headers, body=encode_body(body), asked=request)
+
+    def _url(self) -> str:
+        query = "&".join(part for part in (self._base.query, self._query()) if part)
+        return urlunsplit(self._base._replace(path=f"{self._base.path}{self._route()}", query=query))
+
+    def __repr__(self) -> str:
+        place = _without_query(self._base)
+        shown = "" if place == self.server.base_url else f", base_url={place!r}"
+        return f"{type(self).__name__}({self._model!r}{shown})"
+
+
+def encode_body(body: Mapping[str, Any]) -> bytes:
+    """The body as JSON; half a surrogate pair in somebody's text becomes a replacement character."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(without_lone_surrogates(msgspec.to_builtins(body)))
+
+
+def _check(**given: tuple[object, Any, str]) -> None:
+    """Each argument with its type, and what it should have been."""
+    for name, (value, kind, wanted) in given.items():
+        if not isinstance(value, kind):
+            raise ConfigurationError(f"{name} must be {wanted}, not {type(value).__name__}")
+
+
+def _whole_number(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigurationError(f"{name} must be a whole number, 0 or more, not {value!r}")
+
+
+def _checked_price(price: Price | None) -> Price | None:
+    if price is not None and not callable(getattr(price, "cost", None)):
+        raise ConfigurationError(f"price must be a Price, not {type(price).__name__}")
+    return price
+
+
+def _common_headers(*, stream: bool) -> dict[str, str]:
+    return {
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream" if stream else "application/json",
+        "User-Agent": "halter",
+    }
+
+
+def _without_query(base: SplitResult) -> str:
+    return urlunsplit(base._replace(query=""))

@@ -1,0 +1,3 @@
+"""OpenAI's Responses."""
+
+from halter.models.responses.model import OpenAIResponses as OpenAIResponses
