@@ -5,11 +5,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from halter.proof.wire.formats import Ask, AskError, WireFormat
+from halter.proof.wire.formats import Ask, AskError, Reciting, WireFormat
 from halter.proof.wire.http1 import Head, json_response
 from halter.proof.wire.modes import Mode, ModeError, Target, parse_mode, split_target
 from halter.proof.wire.player import Player
-from halter.proof.wire.provider import FORMATS, Provider
+from halter.proof.wire.provider import FORMATS, Provider, format_of
 from halter.proof.wire.records import BODY_KEPT, Record
 from halter.proof.wire.request import Line
 from halter.proof.wire.steps import Script
@@ -92,20 +92,24 @@ class Exchange:
     def _wire_format(self) -> WireFormat:
         if self._trouble is not None:
             raise self._trouble
-        wire_format = FORMATS.get(self._target.endpoint)
+        wire_format = format_of(self._target.endpoint)
         if wire_format is None:
             raise _Refused(404, f"no endpoint {self._target.endpoint}; there are: {', '.join(FORMATS)}")
-        if self._head.method != "POST":
+        if self._head.method not in (("POST", "GET") if isinstance(wire_format, Reciting) else ("POST",)):
             raise _Refused(405, f"{self._target.endpoint} takes POST, not {self._head.method}")
         return wire_format
 
     def _answer(self, wire_format: WireFormat) -> None:
         assert self._mode is not None
-        ask = wire_format.read(bytes(self._body))
+        ask = self._ask(wire_format)
         script = self._provider.script(self._mode, self._target.tag, ask)
         voice = self._voice(wire_format, ask, script)
         self._player = Player(self._line, script.steps, voice, self.record, self._provider.journal, self._ended)
         self._player.play()
+
+    def _ask(self, wire_format: WireFormat) -> Ask:
+        follow_up = wire_format.read_target(self._head.target) if isinstance(wire_format, Reciting) else None
+        return follow_up or wire_format.read(bytes(self._body))
 
     def _voice(self, wire_format: WireFormat, ask: Ask, script: Script) -> Voice:
         occasion = Occasion(wire_format, ask, script.words, script.style, self.record.id, self._head.keep_alive)

@@ -5,7 +5,7 @@ its endpoint.
 """
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -13,13 +13,18 @@ FinishReason = Literal["stop", "tool_calls"]
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What the provider has understood of a request."""
+    """What the provider has understood of a request.
+
+    `follow_up`: it is about an earlier answer, and asks for its rest, from the token `first` on, or ends it.
+    """
 
     model: str
     stream: bool = False
     wants_usage: bool = False
     prompt: str = ""
     has_tool_result: bool = False
+    follow_up: Literal["", "rest", "cancel"] = ""
+    first: int = 0
 
 
 class AskError(Exception):
@@ -76,4 +81,17 @@ class WireFormat(Protocol):
 
     def whole(self, ask: Ask, said: Said, call_id: str, finished: bool) -> bytes:
         """The body of an answer that is not streamed; not `finished`: without its reason."""
+        ...
+
+
+@runtime_checkable
+class Reciting(Protocol):
+    """A format whose last frames tell the whole answer again, and in which one can ask for the rest of an answer."""
+
+    def read_target(self, target: str) -> Ask | None:
+        """Understand a request that has no body, by its URL; `None` if it has one. Raises `AskError`."""
+        ...
+
+    def recite(self, ask: Ask, said: Said, call_id: str) -> bytes:
+        """The frames of `finish`, for all that was said."""
         ...

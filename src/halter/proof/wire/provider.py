@@ -4,17 +4,39 @@ import resource
 import sys
 import time
 from collections import Counter
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from halter.proof.wire.chat_format import ChatFormat
+from halter.proof.wire.anthropic_format import AnthropicFormat
+from halter.proof.wire.chat_format import AzureChatFormat, ChatFormat
 from halter.proof.wire.formats import Ask, WireFormat
+from halter.proof.wire.gemini_format import GeminiFormat
 from halter.proof.wire.journal import Journal
 from halter.proof.wire.modes import Mode
 from halter.proof.wire.records import Stats
+from halter.proof.wire.responses_format import ResponsesFormat
 from halter.proof.wire.scripts import Situation, script_for
 from halter.proof.wire.steps import Script
 
-FORMATS: dict[str, WireFormat] = {"/v1/chat/completions": ChatFormat()}
+_CHAT = ChatFormat()
+_AZURE = AzureChatFormat()
+# Endpoint → its format; a `*` stands for a name inside the path.
+FORMATS: dict[str, WireFormat] = {
+    "/v1/messages": AnthropicFormat(),
+    "/v1/chat/completions": _CHAT,
+    "/openai/v1/chat/completions": _AZURE,
+    "/openai/deployments/*/chat/completions": _AZURE,
+    "/v1/responses": ResponsesFormat(),
+    "/v1/responses/*/cancel": ResponsesFormat("cancel"),
+    "/v1/responses/*": ResponsesFormat("rest"),
+    "/v1*/models/*:streamGenerateContent": GeminiFormat(stream=True),
+    "/v1*/models/*:generateContent": GeminiFormat(stream=False),
+}
+
+
+def format_of(endpoint: str) -> WireFormat | None:
+    """The format that is spoken at an endpoint."""
+    return next((spoken for pattern, spoken in FORMATS.items() if fnmatchcase(endpoint, pattern)), None)
 
 
 class Provider:

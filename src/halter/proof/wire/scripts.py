@@ -46,19 +46,21 @@ class Situation(msgspec.Struct, frozen=True):
 
 def script_for(situation: Situation) -> Script:
     """The script of a situation. Raises `ModeError` for a recording that cannot be replayed."""
+    if situation.ask.follow_up:
+        return FOLLOW_UPS[situation.ask.follow_up](situation)
     return SCRIPTS[situation.mode.name](situation)
 
 
-def _answer(n: int, ms: float) -> Steps:
+def _answer(n: int, ms: float, begin: int = 0) -> Steps:
     yield Open()
-    yield from _tokens(n, ms)
-    yield End(n * ms / 1000)
+    yield from _tokens(n, ms, begin)
+    yield End(max(n - begin, 0) * ms / 1000)
 
 
-def _tokens(n: int, ms: float) -> Steps:
+def _tokens(n: int, ms: float, begin: int) -> Steps:
     size = 1 if ms else FLOOD_SLICE
-    for first in range(0, n, size):
-        yield Say(first * ms / 1000, first, min(size, n - first))
+    for first in range(begin, n, size):
+        yield Say((first - begin) * ms / 1000, first, min(size, n - first))
 
 
 def _few_then(k: int, *last: End | Cut | Reset | Fail | Hush) -> Steps:
@@ -173,6 +175,18 @@ def _echo(s: Situation) -> Script:
     return Script(_answer(s.mode.count("n"), s.mode.number("ms")), lambda index: f"{said}#{index} ")
 
 
+def _rest(s: Situation) -> Script:
+    # What broke an answer is over: asked for again, it comes to its end.
+    paced = s.mode.name == "steady"
+    n, ms = (s.mode.count("n"), s.mode.number("ms")) if paced else (20, PACE_OF_SHORT_ANSWERS)
+    return Script(_answer(n, ms, s.ask.first))
+
+
+def _ended(_: Situation) -> Script:
+    return Script(iter((Open(), End(0.0))), delivery="whole")
+
+
+FOLLOW_UPS: dict[str, Callable[[Situation], Script]] = {"rest": _rest, "cancel": _ended}
 SCRIPTS: dict[str, Callable[[Situation], Script]] = {
     "steady": _steady,
     "stall": _ending_with(Hush()),

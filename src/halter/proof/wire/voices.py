@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from halter.proof.wire.formats import Ask, Said, WireFormat
+from halter.proof.wire.formats import Ask, Reciting, Said, WireFormat
 from halter.proof.wire.http1 import LAST_CHUNK, chunk, json_response, response_head
 from halter.proof.wire.steps import CallTool, End, Open, Refuse, Replay, Say, Style, Words, counted_words
 
@@ -90,7 +90,9 @@ class StreamVoice:
         self._format = occasion.wire_format
         self._ask = occasion.ask
         self._tokens = 0
-        self._called_tool = False
+        self._end_of_words = 0
+        self._call = Said()
+        self._encode = self._format.token_encoder(self._ask)
         self._frames = self._token_frames()
 
     @property
@@ -108,15 +110,16 @@ class StreamVoice:
 
     def say(self, step: Say) -> list[bytes]:
         self._tokens += step.count
+        self._end_of_words = step.first + step.count
         if self._frames is not None:
             return [self._frames.span(step.first, step.count)]
-        encode = self._format.token_encoder(self._ask)
-        texts = map(self._occasion.words, range(step.first, step.first + step.count))
-        return [write for text in texts for write in self._style(encode(text))]
+        texts = map(self._occasion.words, range(step.first, self._end_of_words))
+        return [write for text in texts for write in self._style(self._encode(text))]
 
     def call_tool(self, step: CallTool) -> list[bytes]:
         self._tokens += 1
-        self._called_tool = True
+        self._call.tool = step.name
+        self._call.arguments += step.fragment
         call_id = self._occasion.call_id
         return self._style(self._format.tool_fragment(self._ask, call_id, step.name, step.fragment, step.opens))
 
@@ -130,10 +133,16 @@ class StreamVoice:
         return [_refusal(self._occasion, step)]
 
     def end(self, step: End) -> list[bytes]:
-        reason = "tool_calls" if self._called_tool else "stop"
-        frames = self._format.finish(self._ask, reason, self._tokens) if step.finish else b""
+        frames = self._finish() if step.finish else b""
         frames += self._format.done() if step.done else b""
         return self._together(b"", frames, LAST_CHUNK if step.body else b"")
+
+    def _finish(self) -> bytes:
+        if not isinstance(self._format, Reciting):
+            return self._format.finish(self._ask, self._call.reason, self._tokens)
+        self._call.text = list(map(self._occasion.words, range(self._end_of_words)))
+        self._call.tokens = self._end_of_words or self._tokens
+        return self._format.recite(self._ask, self._call, self._occasion.call_id)
 
     def torn(self) -> list[bytes]:
         whole = chunk(self._format.token_encoder(self._ask)("torn "))
@@ -145,8 +154,7 @@ class StreamVoice:
             return None
         if words is counted_words:
             return _counted_frames(self._format, self._ask.model)
-        encode = self._format.token_encoder(self._ask)
-        return TokenFrames(lambda text: chunk(encode(text)), words)
+        return TokenFrames(lambda text: chunk(self._encode(text)), words)
 
     def _together(self, before: bytes, frames: bytes, after: bytes = b"") -> list[bytes]:
         writes = [before, *self._style(frames), after]
