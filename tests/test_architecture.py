@@ -14,13 +14,17 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 WORDS, MACHINES, CORE, ADAPTERS, EDGES = 1, 2, 3, 4, 5
 ROOMS = {
-    **dict.fromkeys(["errors", "messages", "outcome", "events"], WORDS),
-    **dict.fromkeys((f"core.{name}" for name in ["lifecycle", "fold", "sse", "assembly", "history", "ids"]), MACHINES),
+    **dict.fromkeys(["errors", "messages", "request", "features", "outcome", "events"], WORDS),
+    **dict.fromkeys(
+        (f"core.{name}" for name in ["lifecycle", "fold", "sse", "assembly", "history", "ids", "tokens"]), MACHINES
+    ),
     "core": CORE,
     **dict.fromkeys(
         [
             "models",
             "agent",
+            "outputs",
+            "schemas",
             "tools",
             "compose",
             "teams",

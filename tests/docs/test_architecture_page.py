@@ -16,12 +16,15 @@ ENTRANCES = {"halter", "halter.__main__"}  # they load from every room, and belo
 def drawn_rooms() -> dict[str, int]:
     """Module or package name → the number of its room, as drawn."""
     rooms: dict[str, int] = {}
-    room = 0
+    room, package = 0, ""
     for line in PAGE[PAGE.index("  ①") : PAGE.index("Tests lie")].splitlines():
         if line[2:3] and line[2:3] in MARKS:
             room = MARKS.index(line[2]) + 1
-        elif drawn := re.match(r"  ([\w/]+?)(\.py|/)\s", line):
-            rooms[".".join(("halter", *drawn[1].split("/")))] = room
+        elif drawn := re.match(r"  (  )?([\w/]+?)(\.py|/)\s", line):
+            name = f"{package}/{drawn[2]}" if drawn[1] else drawn[2]
+            package = drawn[2] if drawn[3] == "/" else package
+            if drawn[3] == ".py" or room == len(MARKS):
+                rooms[".".join(("halter", *name.split("/")))] = room
     return rooms
 
 
@@ -56,7 +59,7 @@ def imported_by(path: Path) -> list[tuple[int, str]]:
 
 
 def test_every_file_of_the_inner_rooms_is_named_and_no_other() -> None:
-    files = [*SOURCE.glob("*.py"), *(SOURCE / "core").glob("*.py"), *(SOURCE / "models").glob("*.py")]
+    files = [*SOURCE.glob("*.py"), *(SOURCE / "core").rglob("*.py"), *(SOURCE / "models").rglob("*.py")]
     there = {module_of(path) for path in files if not path.stem.startswith("__")}
     assert {name for name, room in ROOMS.items() if room < len(MARKS)} == there
 

@@ -8,7 +8,7 @@ from halter.core.assembly import Assembly
 from halter.core.sse import FrameSplitter
 from halter.errors import ProviderError
 from halter.messages import Message, Reasoning, Refusal, Text
-from halter.models.chat_wire import ChatWire
+from halter.models.chat.wire import ChatWire
 
 
 class RecordingReply:
@@ -33,6 +33,12 @@ class RecordingReply:
         call.name = name or call.name
         call.pieces.append(fragment)
         self.deltas.append((call.id, fragment))
+
+    def next_part(self) -> None:
+        self.assembly.end_pieces()
+
+    def carry(self, provider: str, data: Any) -> None:
+        self.assembly.carry(provider, data)
 
     def _add(self, kind: Any, text: str) -> None:
         assert isinstance(text, str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -11,15 +12,18 @@ import pytest
 from halter import Agent, Run, RunResult, RunStatus, events
 from halter.errors import (
     AuthenticationFailed,
+    ConfigurationError,
     ConnectionFailed,
     IncompleteStream,
+    ModelNotFound,
     RateLimited,
     RequestRejected,
     ServerFailed,
     StreamTimeout,
 )
 from halter.models import OpenAIChat
-from halter.models.http import LONGEST_RETRY_AFTER, TAIL_PATIENCE, Timeouts, retry_after
+from halter.models.http import ERROR_PATIENCE, LONGEST_RETRY_AFTER, TAIL_PATIENCE, Timeouts, retry_after
+from halter.request import Settings
 from halter.testing import HANG, Answer, MemorySource, SweepOutcome, cancel_sweep
 from halter.testing.memory import (
     chat_stream,
@@ -324,6 +328,10 @@ async def test_a_pause_longer_than_two_minutes_is_told_at_once() -> None:
         ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
         ({"retry-after-ms": "soon", "retry-after": "7"}, 7.0),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 -0000"}, 0.0),
+        ({"retry-after-ms": "0"}, 0.0),
+        ({"retry-after-ms": "-5", "retry-after": "2"}, 2.0),
+        ({"retry-after": "Wed, 99 Oct 2015 07:28:00 GMT"}, None),
         ({"retry-after": "-3"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),
@@ -335,6 +343,137 @@ async def test_a_pause_longer_than_two_minutes_is_told_at_once() -> None:
 def test_every_shape_of_retry_after_is_read_or_passed_over(headers: dict[str, str], seconds: float | None) -> None:
     """Numbers, milliseconds, a date of the past; nonsense is as if it were not there."""
     assert retry_after(headers.get) == seconds
+
+
+@pytest.mark.parametrize("zone", ["GMT", "-0000", "+0200"])
+def test_a_date_to_come_is_told_in_seconds(zone: str) -> None:
+    """RFC 9110, 5.6.7; whatever the zone of this machine."""
+    at = datetime.now(UTC) + timedelta(seconds=90)
+    at = at.astimezone(timezone(timedelta(hours=2))) if zone == "+0200" else at
+    text = f"{at:%a, %d %b %Y %H:%M:%S} {zone}"
+    assert retry_after({"retry-after": text}.get) == pytest.approx(90.0, abs=1.5)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("statuses", "kind", "retryable"),
+    [
+        ((400, 402, 405, 406, 410, 413, 415, 418, 422, 425, 451, 499), RequestRejected, False),
+        ((300, 301, 304, 307), RequestRejected, False),
+        ((401, 403, 407), AuthenticationFailed, False),
+        ((404,), ModelNotFound, False),
+        ((429,), RateLimited, True),
+        ((408, 409, 500, 501, 502, 503, 504, 520, 529, 599), ServerFailed, True),
+    ],
+    ids=str,
+)
+async def test_one_table_says_what_a_status_is(statuses: tuple[int, ...], kind: type, retryable: bool) -> None:
+    """As an answer's status, and as the status in an error frame of a 200; asked again exactly if it may pass."""
+    for status in statuses:
+        frame = b'data: {"error": {"message": "because", "code": %d}}\n\n' % status
+        answers = [error_status(status, message="because")]
+        answers += [Answer(body=((0.0, frame),))] if status >= 400 else []
+        for answer in answers:
+            source = MemorySource(answer, repeat=True)
+            result = await result_of(source)
+            assert type(result.error) is kind, status
+            assert result.error.status == status
+            assert result.error.retryable is retryable
+            assert "because" in str(result.error)
+            assert len(source.requests) == (3 if retryable else 1)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("limits", [{}, {"first_token": 1.0, "idle": 1.0}])
+@pytest.mark.parametrize("rest", [(HANG, b""), ConnectionFailed("reset")])
+async def test_an_error_whose_body_stops_is_told_by_its_status(limits: dict[str, float], rest: Any) -> None:
+    """429, half a body, silence: after a few seconds it is a 429, whose pause is kept to; not a time-out."""
+    headers = {"content-type": "application/json", "retry-after": "1"}
+    half = Answer(status=429, headers=headers, body=((0.0, b'{"error": {"mess'), rest))
+    source = MemorySource(half, chat_stream(3))
+    result = await result_of(source, timeouts=Timeouts(**limits))
+    assert result.status is RunStatus.COMPLETED, result.why()
+    patience = 0.0 if isinstance(rest, Exception) else ERROR_PATIENCE
+    assert source.requests[1].at - source.requests[0].at == pytest.approx(patience + 1.0)
+    result = await result_of(MemorySource(half), max_retries=0, timeouts=Timeouts(**limits))
+    assert isinstance(result.error, RateLimited)
+    assert result.error.retry_after == 1.0
+
+
+@pytest.mark.virtual_time
+async def test_a_stop_while_the_body_of_an_error_stalls_is_a_stop() -> None:
+    half = Answer(status=429, headers={"retry-after": "1"}, body=((0.0, b"{"), (HANG, b"")))
+    source = MemorySource(half)
+    result = await agent_over(source).run("count", timeout=ERROR_PATIENCE / 2).finished()
+    assert result.is_cancelled
+    assert now() == ERROR_PATIENCE / 2
+    assert len(source.requests) == 1
+    assert source.open_requests == []
+
+
+# --- arguments that cannot work -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"timeouts": 5}, "timeouts must be a Timeouts"),
+        ({"max_retries": "2"}, "max_retries must be a whole number"),
+        ({"max_retries": -1}, "max_retries must be a whole number"),
+        ({"connections": -1}, "connections must be a whole number"),
+        ({"connections": True}, "connections must be a whole number"),
+        ({"stream": "no"}, "stream must be True or False"),
+        ({"settings": {"temperature": 1.0}}, "settings must be a Settings"),
+        ({"base_url": 5}, "base_url must be a text"),
+        ({"api_key": 5}, "api_key must be a text"),
+        ({"ca_file": 5}, "ca_file must be the path"),
+        ({"extra_body": ["a"]}, "extra_body must be a mapping"),
+        ({"headers": [("a", "b")]}, "headers must be a mapping"),
+        ({"headers": {"X Y": "a"}}, "no header's name"),
+        ({"headers": {"X\r\nY": "a"}}, "no header's name"),
+        ({"headers": {"": "a"}}, "no header's name"),
+        ({"headers": {5: "a"}}, "no header's name"),
+    ],
+)
+def test_an_argument_that_cannot_work_is_told_when_the_model_is_made(options: dict[str, Any], said: str) -> None:
+    """By its name, with what it should be: not by a run that fails."""
+    given: dict[str, Any] = {"base_url": "https://provider.test/v1", "api_key": "k"} | options
+    with pytest.raises(ConfigurationError, match=said):
+        OpenAIChat("m", **given)
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, "5", True, float("nan")])
+@pytest.mark.parametrize("phase", ["pool", "connect", "first_token", "idle", "total"])
+def test_a_time_out_is_a_number_of_seconds(phase: str, seconds: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"'{phase}' must be a number of seconds"):
+        Timeouts(**{phase: seconds})
+
+
+@pytest.mark.parametrize("name", ["parallel_tool_calls", "cache_prompt"])
+def test_a_setting_that_is_on_or_off_is_nothing_else(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        Settings(**{name: "no"})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("name", ["x-request-id", "request-id", "apim-request-id", "X-Request-ID"])
+async def test_the_providers_id_of_a_request_is_kept(name: str) -> None:
+    """For its support; each provider has its own name for the header."""
+    failing = error_status(400)
+    source = MemorySource(Answer(status=400, headers={**failing.headers, name: "req_1"}, body=failing.body))
+    result = await result_of(source)
+    assert isinstance(result.error, RequestRejected)
+    assert result.error.request_id == "req_1"
+
+
+@pytest.mark.virtual_time
+async def test_an_empty_account_is_not_asked_again() -> None:
+    """OpenAI's 429 with `insufficient_quota`: waiting does not fill it."""
+    body = b'{"error": {"message": "no credit", "type": "insufficient_quota", "code": "insufficient_quota"}}'
+    source = MemorySource(Answer(status=429, headers={"content-type": "application/json"}, body=((0.0, body),)))
+    result = await result_of(source)
+    assert isinstance(result.error, RateLimited)
+    assert len(source.requests) == 1
 
 
 # --- stops --------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from halter import Agent, RunContext, RunFailed, runnable
 from halter.errors import AuthenticationFailed, ConfigurationError
 from halter.messages import (
     Message,
-    ModelRequest,
     Opaque,
     Reasoning,
     Refusal,
@@ -23,8 +22,9 @@ from halter.messages import (
     ToolResult,
     Usage,
 )
-from halter.models.chat_request import chat_messages
+from halter.models.chat.messages import chat_messages
 from halter.models.openai import OpenAIChat
+from halter.request import ModelRequest, Settings
 from halter.testing import Answer, MemorySource, run
 from halter.testing.memory import chat_stream, error_status
 
@@ -108,7 +108,7 @@ SENT = [
 def test_a_conversation_is_sent_as_far_as_the_format_and_the_provider_know_it() -> None:
     """No reasoning, nothing of another provider, no empty message, no call without its result nor the reverse."""
     source = MemorySource(chat_stream(2))
-    asked(model_over(source), source, *CONVERSATION, max_output_tokens=50)
+    asked(model_over(source), source, *CONVERSATION, settings=Settings(max_output_tokens=50))
     assert source.requests[0].json == {
         "model": "gpt-5.2",
         "messages": SENT,

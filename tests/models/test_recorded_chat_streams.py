@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import openai
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+from pydantic import TypeAdapter
 
 from halter.errors import RequestRejected
+from halter.messages import Message, ToolResult
+from halter.models.chat.dialect import OPENAI
+from halter.models.chat.request import chat_body
+from halter.models.compatible import COMPATIBLE
+from halter.request import ModelRequest
 from halter.testing import split_sweep
 
-from .recording_reply import Decoded, decode
+from .recording_reply import WIRE, Decoded, decode
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "recorded-streams" / "openai-chat"
 NAMES = sorted(path.stem for path in RECORDINGS.glob("*.sse"))
@@ -179,23 +191,124 @@ def test_crlf_and_missing_spaces_change_nothing_in_a_recorded_stream(name: str) 
     assert decode([body.replace(b"data: ", b"data:")]) == expected
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "reasoning-0" in name or "native-options" in name])
-def test_signed_and_encrypted_reasoning_is_kept_as_the_provider_wrote_it(name: str) -> None:
-    """OpenRouter's blocks come back whole: fragments joined, signature and data byte for byte."""
-    message = decode([read(name)]).message
-    (kept,) = [part for part in message.parts if type(part).__name__ == "Opaque"]
-    (block,) = kept.data["reasoning_details"]
+def kept_details(name: str) -> list[dict[str, Any]]:
+    """OpenRouter's block, out of the raw frames: fragments joined, the last word of each field; none if unsigned."""
     frames = [json.loads(line[6:]) for line in read(name).split(b"\n") if line.startswith(b"data: {")]
-    sent = [
-        detail
-        for frame in frames
-        for choice in frame["choices"]
-        for detail in choice["delta"].get("reasoning_details") or ()
-    ]
-    told: dict[str, Any] = {}
+    choices = [choice for frame in frames for choice in frame.get("choices") or ()]
+    sent = [detail for choice in choices for detail in choice["delta"].get("reasoning_details") or ()]
+    block: dict[str, Any] = {}
     for detail in sent:
-        told |= {key: value for key, value in detail.items() if value not in (None, "")}
+        block |= {key: value for key, value in detail.items() if value not in (None, "")}
     if any("text" in detail for detail in sent):
-        told["text"] = "".join(detail.get("text", "") for detail in sent)
-    assert {key: value for key, value in block.items() if value not in (None, "")} == told
-    assert block.get("signature") or block.get("data")
+        block["text"] = "".join(detail.get("text") or "" for detail in sent)
+    return [block] if block.get("signature") or block.get("data") else []
+
+
+def test_all_recordings_are_here_and_some_of_each_kind() -> None:
+    """Eighteen streams; among them signed thinking and calls, so that no test below is empty."""
+    assert len(NAMES) == 18
+    assert sum(bool(kept_details(name)) for name in NAMES) == 3
+    assert any(decode([read(name)]).message.tool_calls for name in NAMES)
+
+
+# --- the next turn ------------------------------------------------------------------------------------------
+
+
+def next_turn(message: Message, name: str) -> list[dict[str, Any]]:
+    """The assistant's message, and the results of its calls, as they go back to the server that it came from."""
+    meta = json.loads((RECORDINGS / f"{name}.json").read_text())
+    known = COMPATIBLE.get(meta["provider"])
+    results = tuple(ToolResult(call.id, "done") for call in message.tool_calls)
+    said = (Message.user("Go on."), message, *([Message("tool", results)] if results else []), Message.user("And?"))
+    body = chat_body(
+        ModelRequest(messages=said),
+        model=meta["model"],
+        provider=WIRE.provider,
+        stream=True,
+        dialect=known.dialect if known else OPENAI,
+    )
+    sent = msgspec.json.decode(msgspec.json.encode(body))
+    TypeAdapter(CompletionCreateParamsStreaming).validate_python(sent)
+    return sent["messages"][1:-1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_next_turn_sends_back_what_the_official_sdk_has_read(name: str) -> None:
+    """The SDK's types take it; text, ids and arguments are as the SDK accumulated them, calls before their results."""
+    body = read(name)
+    facts, sent = SdkAnswer(body).facts, next_turn(decode([body]).message, name)
+    if not (facts["text"] or facts["calls"]):
+        assert sent == []  # the provider failed before it said anything
+        return
+    assistant, *results = sent
+    assert (assistant["role"], assistant["content"] or "") == ("assistant", facts["text"])
+    calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls_in(assistant)]
+    assert calls == facts["calls"]
+    assert [result["tool_call_id"] for result in results] == [id for id, _, _ in facts["calls"]]
+
+
+def calls_in(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return message.get("tool_calls", [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_signed_and_encrypted_reasoning_goes_back_as_the_provider_wrote_it(name: str) -> None:
+    """OpenRouter's blocks: fragments joined, signature and data byte for byte; what is unsigned stays here."""
+    sent = next_turn(decode([read(name)]).message, name)
+    blocks = [block for message in sent for block in message.get("reasoning_details", ())]
+    told = [{key: value for key, value in block.items() if value not in (None, "")} for block in blocks]
+    assert told == kept_details(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_next_turn_is_the_same_from_a_message_that_was_stored(name: str) -> None:
+    """A message is data: as JSON and back, it asks for the same."""
+    message = decode([read(name)]).message
+    stored = msgspec.json.decode(msgspec.json.encode(message), type=Message)
+    assert stored == message
+    assert next_turn(stored, name) == next_turn(message, name)
+
+
+# --- properties ---------------------------------------------------------------------------------------------
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=150)
+def test_any_part_of_any_recording_with_garbage_in_it_gives_a_message_or_one_of_our_errors(data: st.DataObject) -> None:
+    """Cut off anywhere, garbage between frames or inside them, in reads of any size: nothing else is ever raised."""
+    body = read(data.draw(st.sampled_from([name for name in NAMES if len(read(name)) < 100_000])))
+    body = body[: data.draw(st.integers(0, len(body)))]
+    for _ in range(data.draw(st.integers(0, 3))):
+        ends = [match.end() for match in re.finditer(rb"\n\n", body)] or [0]
+        at = data.draw(st.sampled_from(ends) | st.integers(0, len(body)))
+        body = body[:at] + data.draw(st.sampled_from(GARBAGE) | st.binary(max_size=50)) + body[at:]
+    size = data.draw(st.sampled_from([1, 2, 7, 1000, len(body) + 1]))
+    decoded = decode([body[at : at + size] for at in range(0, len(body), size)])
+    assert isinstance(decoded.message, Message)
+    assert msgspec.json.encode(decoded.message)
+
+
+GARBAGE = [
+    b"data: \n\n",
+    b": ping\n\n",
+    b"event: error\ndata: {}\n\n",
+    b"data: {\n\n",
+    b"data: [DONE\n\n",
+    b"data: [DONE]\n\n",
+    b"data: null\n\n",
+    b'data: {"choices": null}\n\n',
+    b'data: {"error": {"message": "overloaded"}}\n\n',
+    b"\xff\xfe\x00",
+    b"data: " + b"[" * 2000 + b"\n\n",
+]
+
+
+def test_a_frame_of_two_megabytes_in_reads_of_one_byte_takes_less_than_two_seconds() -> None:
+    """Linear: each byte is looked at a few times, never all that came before it."""
+    text = b"x" * (2 << 20)
+    body = b'data: {"choices":[{"delta":{"content":"' + text + b'"}}]}\n\ndata: [DONE]\n\n'
+    reads = [body[at : at + 1] for at in range(len(body))]
+    began = time.process_time()
+    decoded = decode(reads)
+    assert time.process_time() - began < 2.0
+    assert (len(decoded.message.text), decoded.is_over) == (len(text), True)

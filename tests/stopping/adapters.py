@@ -8,7 +8,7 @@ from typing import Any
 
 from halter import Agent
 from halter.core.ports import Model
-from halter.models import OpenAIChat
+from halter.models import Anthropic, AzureOpenAI, Gemini, OpenAIChat, OpenAIResponses
 
 KEY = "sk-very-secret-0123456789"
 
@@ -31,4 +31,27 @@ def _openai_chat(base_url: str, **options: Any) -> Model:
     return OpenAIChat("test-model", base_url=base_url, **{"api_key": KEY, **options})
 
 
-ADAPTERS = [Adapter("openai-chat", _openai_chat)]
+def _azure(base_url: str, **options: Any) -> Model:
+    endpoint = base_url.removesuffix("/v1")  # its routes bring their own /openai/v1
+    return AzureOpenAI("test-model", base_url=endpoint, **{"api_key": KEY, **options})
+
+
+def _gemini(base_url: str, **options: Any) -> Model:
+    return Gemini("test-model", base_url=base_url, **{"api_key": KEY, **options})
+
+
+def _anthropic(base_url: str, **options: Any) -> Model:
+    return Anthropic("test-model", base_url=base_url, **{"api_key": KEY, **options})
+
+
+def _openai_responses(base_url: str, **options: Any) -> Model:
+    return OpenAIResponses("test-model", base_url=base_url, **{"api_key": KEY, **options})
+
+
+ADAPTERS = [
+    Adapter("openai-chat", _openai_chat),
+    Adapter("openai-responses", _openai_responses),
+    Adapter("azure", _azure),
+    Adapter("gemini", _gemini),
+    Adapter("anthropic", _anthropic),
+]

@@ -178,7 +178,7 @@ def _read_into(logs: dict[int, list[events.Event]], index: int, run: Run[Any]) -
 @pytest.mark.loops
 async def test_stopping_twenty_runs_changes_no_byte_of_the_others(wire: WireProbe, adapter: Adapter) -> None:
     """20 of 30 runs on one agent are stopped in between: the other 10 have every token, in one request each."""
-    agent = adapter.agent(wire.url("echo(60,3)"))
+    agent = adapter.agent(wire.url("echo(60,10)"))
     runs = [agent.run(f"r{index:02}").start() for index in range(30)]
     await wire.awaited("token", 30)
     for run in runs[:20]:

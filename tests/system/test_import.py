@@ -6,6 +6,7 @@ from typing import Any
 
 NAMES = [
     "Agent",
+    "Budget",
     "CancelMode",
     "CancelReason",
     "CancellationToken",

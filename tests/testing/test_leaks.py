@@ -26,10 +26,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="desc
 
 def test_a_block_that_leaves_nothing_passes_at_once() -> None:
     started = time.monotonic()
-    with leak_check() as before:
+    with leak_check(wait=60) as before:  # far longer than a slow machine's garbage collection
         asyncio.run(asyncio.sleep(0))
         run(lambda: asyncio.sleep(10))
-    assert time.monotonic() - started < 0.9
+    assert time.monotonic() - started < 30
     assert isinstance(before, Snapshot)
 
 
