@@ -2,15 +2,17 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+JOBS ?= 3
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check conformance bench soak lock clean
+.PHONY: help demo test check conformance docs bench soak lock clean
 
 help:
 	@echo "make demo         stop real streams, and see the receipts (about 20 s)"
 	@echo "make test         the whole test suite"
 	@echo "make check        ruff, strict types, import rules"
 	@echo "make conformance  the table of conformance scenarios"
+	@echo "make docs         the generated tables in docs/"
 	@echo "make bench        the measured table behind docs/benchmarks.md"
 	@echo "make soak         the slow tests"
 
@@ -30,7 +32,7 @@ demo: $(READY)
 	@$(BIN)/halter demo
 
 test: $(READY)
-	@$(BIN)/python -m pytest -m "not soak"
+	@$(BIN)/python -m pytest -m "not soak" -n $(JOBS)
 
 check: $(READY)
 	@$(BIN)/ruff check .
@@ -39,7 +41,10 @@ check: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
 
 conformance: $(READY)
-	@$(BIN)/python -m pytest -m "scenario and not soak" --conformance
+	@$(BIN)/python -m pytest -m "scenario and not soak" -n $(JOBS) --conformance
+
+docs: $(READY)
+	@$(BIN)/python docs/providers.py
 
 bench: $(READY)
 	@$(BIN)/python -m bench

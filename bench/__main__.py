@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from bench import machine, page
 from bench.child import ChildFailed
 from bench.cost import measure_flood, measure_paced
+from bench.formats import measure_formats
 from bench.imports import measure_imports
 from bench.memory import measure_held, measure_idle
 from bench.rounds import Options
@@ -20,6 +21,7 @@ Measure = Callable[[Options], Table]
 # subject → what is measured, and a word on it
 SUBJECTS: dict[str, tuple[Sequence[Measure], str]] = {
     "cost": ((measure_flood,), "CPU per token of a flood, against a bare protocol, a loop by hand, the SDK"),
+    "formats": ((measure_formats,), "the same of each wire format, against its official SDK"),
     "paced": ((measure_paced,), "CPU per token of 20 streams at 100 tokens/s"),
     "stop": ((measure_stop,), "from cancel() to the provider seeing the close, in four states, from three places"),
     "crowd": ((measure_crowd,), "the same among 1,000 other streams"),

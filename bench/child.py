@@ -11,7 +11,8 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +38,12 @@ def in_child(fn: Callable[..., T], /, *, timeout: float = PATIENCE, **arguments:
     if done.returncode:
         raise ChildFailed(f"{name} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def in_children(fn: Callable[..., T], /, arguments: Sequence[dict[str, Any]]) -> list[T]:
+    """The same several times at once, each in a process of its own. Raises `ChildFailed`."""
+    with ThreadPoolExecutor(len(arguments)) as waiting:
+        return list(waiting.map(lambda one: in_child(fn, **one), arguments))
 
 
 def on_loop(coroutine: Coroutine[Any, Any, T], loop: str) -> T:
