@@ -11,7 +11,7 @@ from bench.table import Line, Table
 STATEMENTS = {
     "import halter": "import halter",
     "from halter import Agent": "from halter import Agent",
-    "halter with its HTTP": "from halter import Agent; import halter.models.openai, halter.models.sockets",
+    "halter with its HTTP": "from halter import Agent; import halter.models.openai, halter.net.sockets",
     "import aiohttp": "import aiohttp",
     "import openai": "import openai",
 }

@@ -14,16 +14,21 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 WORDS, MACHINES, CORE, ADAPTERS, EDGES = 1, 2, 3, 4, 5
 ROOMS = {
-    **dict.fromkeys(["errors", "messages", "request", "features", "outcome", "events"], WORDS),
+    **dict.fromkeys(["errors", "messages", "request", "features", "outcome", "events", "checked"], WORDS),
     **dict.fromkeys(
         (f"core.{name}" for name in ["lifecycle", "fold", "sse", "assembly", "history", "ids", "tokens"]), MACHINES
     ),
     "core": CORE,
     **dict.fromkeys(
         [
+            "net",
             "models",
             "agent",
+            "turns",
+            "toolbox",
+            "hooks",
             "outputs",
+            "codec",
             "schemas",
             "tools",
             "compose",
@@ -50,7 +55,7 @@ TASKS_ARE_MADE_IN = {"core.runtime", "core.execution"}
 INSIDE_FUNCTIONS = {
     ("core.context", "halter.core.run"): "the handle stands on this module",
     ("core.threads", "uvloop"): "the one optional dependency of the base install",
-    ("models.http", "halter.models.sockets"): "loads aiohttp: at the first request, not when a model is named",
+    ("models.http", "halter.net.sockets"): "loads aiohttp: at the first request, not when a model is named",
 }
 
 

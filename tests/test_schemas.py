@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from halter.errors import ConfigurationError
 from halter.messages import Message
-from halter.outputs import AnswerType, Unfit
+from halter.codec import Unfit
+from halter.outputs import AnswerType
 from halter.schemas import in_words, strict_schema, without_absent
 
 KEYWORDS = {

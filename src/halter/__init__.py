@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halter.outcome import CancelReason as CancelReason
     from halter.outcome import RunResult as RunResult
     from halter.outcome import RunStatus as RunStatus
+    from halter.tools.function import tool as tool
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ _WHERE = {
     "current_run": "halter.core.run",
     "runnable": "halter.core.runnable",
     "runtime": "halter.core.runtime",
+    "tool": "halter.tools.function",
 }
 
 __all__ = list(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]

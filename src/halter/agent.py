@@ -1,19 +1,27 @@
-"""`Agent`: a model with instructions. Immutable; all that changes lives in its runs."""
+"""`Agent`: a model with instructions and tools. Immutable; all that changes lives in its runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
+from halter import checked
 from halter.core.context import RunContext
 from halter.core.metering import NO_PRICE
 from halter.core.ports import Model
 from halter.core.runnable import Runnable
 from halter.errors import ConfigurationError
 from halter.features import Features
+from halter.hooks import Hooks, called, overrides
 from halter.messages import Message, as_messages
 from halter.models.names import resolve
-from halter.outputs import AnswerType, Unfit
-from halter.request import ModelRequest, OutputSchema, Settings
+from halter.outputs import AnswerType
+from halter.request import OutputSchema, Settings, ToolChoice
+from halter.toolbox import Toolbox
+from halter.tools.function import FunctionTool
+from halter.tools.runnables import as_tool
+from halter.turns import Turns
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # of Python 3.13: with a default, so that `Agent` alone is a type too
@@ -22,12 +30,21 @@ if TYPE_CHECKING:
 else:
     T = TypeVar("T")
 
+Instructions: TypeAlias = str | Callable[[RunContext], Any]
+
 
 class Agent(Runnable[T]):
-    """One model and what it is told to be.
+    """One model, what it is told to be, and what it may do.
 
     `model`: a name such as `"openai:gpt-5.2"` or `"scripted:Hello"`, or a model object. `instructions`: the system
-    text. `name`: how its events are marked. `max_turns`: how many answers one run may take at most.
+    text, or a function of the run's context that gives it, plain or async, called before each turn. `name`: how its
+    events are marked. `description`: what it is for, told to agents that may call it or hand over to it.
+
+    `tools`: functions, tools, and anything that runs. `tool_choice`: as in a `ModelRequest`; until a tool was called.
+    `parallel_tools`: run the calls of one answer all at once, or in order. `handoffs`: agents to which it may hand the
+    conversation over. `max_turns`: how many answers one run may take at most; a run whose last answer calls tools fails
+    with `TurnsExhausted`. `hooks`: where your code looks into a run.
+
     `settings`: temperature, length, reasoning and the like, over the model's own. `output`: the type of the answer, if
     it is not text: a msgspec Struct, a dataclass, a TypedDict, a pydantic model, or any type that JSON can be read
     into; `result.output` is one of it. `output_retries`: how often in one run the model is told what is wrong with an
@@ -44,9 +61,15 @@ class Agent(Runnable[T]):
         self: Agent[str],
         model: str | Model,
         *,
-        instructions: str = ...,
+        instructions: Instructions = ...,
         name: str = ...,
+        description: str = ...,
+        tools: Iterable[Any] = ...,
+        tool_choice: ToolChoice | None = ...,
+        parallel_tools: bool = ...,
+        handoffs: Iterable[Agent[Any]] = ...,
         max_turns: int = ...,
+        hooks: Hooks | None = ...,
         settings: Settings = ...,
         output: None = None,
         output_retries: int = ...,
@@ -57,9 +80,15 @@ class Agent(Runnable[T]):
         self,
         model: str | Model,
         *,
-        instructions: str = ...,
+        instructions: Instructions = ...,
         name: str = ...,
+        description: str = ...,
+        tools: Iterable[Any] = ...,
+        tool_choice: ToolChoice | None = ...,
+        parallel_tools: bool = ...,
+        handoffs: Iterable[Agent[Any]] = ...,
         max_turns: int = ...,
+        hooks: Hooks | None = ...,
         settings: Settings = ...,
         output: type[T],
         output_retries: int = ...,
@@ -70,9 +99,15 @@ class Agent(Runnable[T]):
         self: Agent[Any],
         model: str | Model,
         *,
-        instructions: str = ...,
+        instructions: Instructions = ...,
         name: str = ...,
+        description: str = ...,
+        tools: Iterable[Any] = ...,
+        tool_choice: ToolChoice | None = ...,
+        parallel_tools: bool = ...,
+        handoffs: Iterable[Agent[Any]] = ...,
         max_turns: int = ...,
+        hooks: Hooks | None = ...,
         settings: Settings = ...,
         output: Any,
         output_retries: int = ...,
@@ -82,100 +117,109 @@ class Agent(Runnable[T]):
         self,
         model: str | Model,
         *,
-        instructions: str = "",
+        instructions: Instructions = "",
         name: str = "agent",
+        description: str = "",
+        tools: Iterable[Any] = (),
+        tool_choice: ToolChoice | None = None,
+        parallel_tools: bool = True,
+        handoffs: Iterable[Agent[Any]] = (),
         max_turns: int = 100,
+        hooks: Hooks | None = None,
         settings: Settings = Settings(),  # noqa: B008 - frozen
         output: Any = None,
         output_retries: int = 1,
     ) -> None:
-        self._model = resolve(model) if isinstance(model, str) else model
-        if not callable(getattr(self._model, "respond", None)):
-            raise ConfigurationError(f"model must be a name or a model object, not {model!r}")
-        if not isinstance(getattr(self._model, "name", None), str):
-            raise ConfigurationError(f"a model object has a name, a text by which events and errors call it: {model!r}")
-        self._instructions = _text("instructions", instructions)
-        self._name = _text("name", name)
-        self._max_turns = _at_least("max_turns", max_turns, 1)
-        self._settings = _checked(settings)
-        self._answer: AnswerType[T] | None = None if output is None else AnswerType(output)
-        self._output_retries = _at_least("output_retries", output_retries, 0)
-        features = getattr(self._model, "features", None)
+        self.model = _model(model)
+        self.instructions = instructions if callable(instructions) else checked.text("instructions", instructions)
+        self._name = checked.text("name", name)
+        self._description = checked.text("description", description)
+        self.toolbox = Toolbox(tools, handoffs)
+        self.tool_choice: ToolChoice | None = tool_choice
+        self.parallel_tools = bool(parallel_tools)
+        self.max_turns = checked.whole("max_turns", max_turns, at_least=1)
+        self.hooks = _hooks(hooks)
+        self.settings = _settings(settings)
+        self.answer: AnswerType[T] | None = None if output is None else AnswerType(output)
+        self.output_retries = checked.whole("output_retries", output_retries, at_least=0)
+        features = getattr(self.model, "features", None)
         if isinstance(features, Features):
-            features.check(self._model.name, settings, output=self._schema)
+            features.check(
+                self.model.name, settings, tools=self.toolbox.specs, tool_choice=tool_choice, output=self.schema
+            )
 
     @property
     def name(self) -> str:
         return self._name
 
     @property
-    def model(self) -> Model:
-        return self._model
+    def description(self) -> str:
+        return self._description
 
     @property
     def model_name(self) -> str | None:
-        return self._model.name
+        return self.model.name
+
+    @property
+    def schema(self) -> OutputSchema | None:
+        """What its answers are held to."""
+        return self.answer.schema if self.answer is not None else None
+
+    def as_tool(self, *, name: str | None = None, description: str | None = None) -> FunctionTool[..., Any]:
+        """This agent as a tool of another; see `halter.tools.as_tool`."""
+        return as_tool(self, name=name, description=description)
 
     def check_input(self, input: Any) -> tuple[Message, ...]:
         if input is None:
             raise ConfigurationError("an agent needs an input: text, a Message or a list of Messages")
         return as_messages(input)
 
-    @property
-    def _schema(self) -> OutputSchema | None:
-        return self._answer.schema if self._answer is not None else None
-
     def check_price(self) -> None:
-        if getattr(self._model, "price", None) is None:
-            raise ConfigurationError(NO_PRICE.format(self._model.name))
+        if getattr(self.model, "price", None) is None:
+            raise ConfigurationError(NO_PRICE.format(self.model.name))
+        for agent in self.toolbox.handoffs.values():
+            agent.check_price()
 
     async def execute(self, ctx: RunContext) -> Any:
         """Turns until the model has answered, as it should, and nobody has sent anything more; the last answer."""
-        for message in ctx.input:
-            ctx.say(message)
-        repairs = self._output_retries
-        while True:
-            correction: Message | None = None
-            step = ctx.begin_step()
-            answer = await self._model.respond(self._request(ctx), ctx)
-            ctx.end_step()
-            if not ctx.steered() or step >= self._max_turns:
-                if self._answer is None:
-                    return answer.text or answer.refusal
-                try:
-                    return self._answer.read(answer)
-                except Unfit as unfit:
-                    if repairs == 0 or step >= self._max_turns:
-                        raise self._answer.error(answer, unfit) from unfit
-                    repairs -= 1
-                    correction = self._answer.repair(unfit)
-            ctx.before_next_step()
-            if correction is not None:
-                ctx.say(correction)
-
-    def _request(self, ctx: RunContext) -> ModelRequest:
-        system = (Message.system(self._instructions),) if self._instructions else ()
-        return ModelRequest(messages=(*system, *ctx.messages), settings=self._settings, output=self._schema)
+        if self.hooks is None:
+            return await Turns(self, ctx).run()
+        on_cancel = ctx.on_cancel(partial(_tell, self.hooks, ctx)) if overrides(self.hooks, "on_cancel") else None
+        await called(self.hooks, "before_run", ctx)
+        output = await Turns(self, ctx).run()
+        await called(self.hooks, "after_run", ctx, output)
+        if on_cancel is not None:
+            on_cancel.end()
+        return output
 
     def __repr__(self) -> str:
-        return f"Agent({self._model.name!r}, name={self._name!r})"
+        return f"Agent({self.model.name!r}, name={self._name!r})"
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ConfigurationError(f"{name} must be text, not {type(value).__name__}")
-    return value
+async def _tell(hooks: Hooks, ctx: RunContext) -> None:
+    request = ctx.token.cancellation
+    if request is not None:
+        await called(hooks, "on_cancel", ctx, request)
 
 
-def _checked(settings: Any) -> Settings:
-    if not isinstance(settings, Settings):
+def _model(given: str | Model) -> Model:
+    model = resolve(given) if isinstance(given, str) else given
+    if not callable(getattr(model, "respond", None)):
+        raise ConfigurationError(f"model must be a name or a model object, not {model!r}")
+    if not isinstance(getattr(model, "name", None), str):
+        raise ConfigurationError(f"a model object has a name, a text by which events and errors call it: {model!r}")
+    return model
+
+
+def _settings(given: Any) -> Settings:
+    if not isinstance(given, Settings):
         raise ConfigurationError(
-            f"settings must be Settings, as in Settings(temperature=0.5), not {type(settings).__name__}"
+            f"settings must be Settings, as in Settings(temperature=0.5), not {type(given).__name__}"
         )
-    return settings
+    return given
 
 
-def _at_least(name: str, value: int, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigurationError(f"{name} must be {least} or more, not {value!r}")
-    return value
+def _hooks(given: Any) -> Hooks | None:
+    if given is not None and not isinstance(given, Hooks):
+        raise ConfigurationError(f"hooks must be Hooks, a class of your own on top of it, not {given!r}")
+    return given

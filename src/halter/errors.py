@@ -138,6 +138,17 @@ class OutputInvalid(ProviderBroke):
         self.reasons = reasons
 
 
+# --- tools ----------------------------------------------------------------------------------------------
+
+
+class ToolError(HalterError):
+    """Raised by a tool: the call failed, and this text tells the model why. The run goes on."""
+
+
+class TurnsExhausted(HalterError):
+    """The run's last turn has asked for tools: `max_turns` of its agent is reached before there was an answer."""
+
+
 # --- the run ended ------------------------------------------------------------------------------------------
 
 

@@ -153,6 +153,7 @@ class UsageUpdated(AgentEvent, frozen=True, kw_only=True, tag="usage"):
 # --- tools, inputs, the rest --------------------------------------------------------------------------------
 
 ToolOutcome: TypeAlias = Literal["ok", "error", "cancelled", "abandoned", "denied"]
+LateOutcome: TypeAlias = Literal["ok", "error"]
 InputOutcome: TypeAlias = Literal["answered", "expired", "cancelled"]
 
 
@@ -187,6 +188,26 @@ class ToolFinished(AgentEvent, frozen=True, kw_only=True, tag="tool.finished"):
     outcome: ToolOutcome
     result: Any
     elapsed: float
+
+
+class ToolLate(AgentEvent, frozen=True, kw_only=True, tag="tool.late"):
+    """What a call that had been given up came to, after all. `elapsed`: seconds.
+
+    A log that has ended never grows: after the run's end only observers get it, with the number of the last event.
+    """
+
+    call_id: str
+    name: str
+    outcome: LateOutcome
+    result: Any
+    elapsed: float
+
+
+class Handoff(AgentEvent, frozen=True, kw_only=True, tag="handoff"):
+    """Another agent goes on with the conversation; events from here on carry its name."""
+
+    from_agent: str
+    to_agent: str
 
 
 class InputRequested(AgentEvent, frozen=True, kw_only=True, tag="input.requested"):
@@ -232,6 +253,8 @@ AnyEvent: TypeAlias = (
     | ToolStarted
     | ToolProgress
     | ToolFinished
+    | ToolLate
+    | Handoff
     | InputRequested
     | InputReceived
     | Custom

@@ -1,27 +1,20 @@
-"""The type of an answer: the schema that the model is held to, and the way from its text to a value of that type.
-
-A type is msgspec's business (Structs, dataclasses, TypedDicts, `list[int]`, `Literal`, unions, …). What it does not
-know is pydantic's, if the caller has imported pydantic: nothing here loads it.
-"""
+"""The type of an answer: the schema that the model is held to, and the way from its text to a value of that type."""
 
 from __future__ import annotations
 
 import re
-import sys
-from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from halter.errors import ConfigurationError, OutputInvalid
+from halter.codec import Unfit, codec_of
+from halter.errors import OutputInvalid
 from halter.messages import Message
 from halter.request import OutputSchema
-from halter.schemas import DECIMAL, WRAPPED, Schema, strict_schema, without_absent
+from halter.schemas import WRAPPED, strict_schema, without_absent
 
 T = TypeVar("T")
 LONGEST_NAME = 64
-MOST_REASONS = 10
 _AS_WRITTEN = msgspec.json.Decoder(float_hook=msgspec.Raw)
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -32,20 +25,12 @@ _WITHHELD = frozenset(
 )
 
 
-class Unfit(Exception):
-    """The text is no value of the type; `reasons` say why."""
-
-    def __init__(self, *reasons: str) -> None:
-        super().__init__("; ".join(reasons))
-        self.reasons = reasons
-
-
 class AnswerType(Generic[T]):
     """Answers of the type `given`; immutable. Raises `ConfigurationError` for what is no type, or has no schema."""
 
     def __init__(self, given: type[T]) -> None:
         self._type = given
-        self._codec = _codec_of(given)
+        self._codec = codec_of(given, "output")
         raw = self._codec.schema
         self._definitions: dict[str, Any] = raw.get("$defs", {})
         strict = strict_schema(raw)
@@ -126,91 +111,3 @@ def _name_of(given: Any) -> str:
     """As providers take it: letters, digits, `_` and `-`, at most 64."""
     name = getattr(given, "__name__", "") if isinstance(given, type) else ""
     return _NOT_IN_A_NAME.sub("_", name)[:LONGEST_NAME].strip("_") or "answer"
-
-
-# --- whose type it is ---------------------------------------------------------------------------------------
-
-
-class _Codec(Protocol):
-    @property
-    def schema(self) -> Schema: ...
-
-    def decode(self, data: bytes) -> Any:
-        """JSON as a value of the type. Raises `Unfit`, and what a validator raises that is no complaint."""
-        ...
-
-
-class _Msgspec:
-    def __init__(self, given: Any) -> None:
-        self.schema: Schema = msgspec.json.schema(given)
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(given)
-
-    def decode(self, data: bytes) -> Any:
-        try:
-            return self._decoder.decode(data)
-        except msgspec.DecodeError as error:
-            raise Unfit(str(error)) from error
-
-
-class _Pydantic:
-    """Through a `TypeAdapter`, in its JSON mode: a date is text there, also where the model is strict."""
-
-    def __init__(self, pydantic: Any, given: Any) -> None:
-        self._adapter = pydantic.TypeAdapter(given)
-        self._invalid: type[Exception] = pydantic.ValidationError
-        self.schema: Schema = self._adapter.json_schema(schema_generator=_generator(pydantic))
-
-    def decode(self, data: bytes) -> Any:
-        try:
-            return self._adapter.validate_json(data)
-        except self._invalid as error:
-            raise Unfit(*_complaints(cast("Any", error))) from error
-
-
-def _generator(pydantic: Any) -> Any:
-    """Pydantic's own, with a `Decimal` as text, as msgspec has it; its bounds are those of the number."""
-
-    base: Any = pydantic.json_schema.GenerateJsonSchema
-
-    class Generator(base):
-        def decimal_schema(self, schema: Any) -> Schema:
-            number_or_text: Any = base.decimal_schema(self, schema)
-            return number_or_text["anyOf"][0] | DECIMAL
-
-    return Generator
-
-
-def _complaints(error: Any) -> list[str]:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [f"{each['msg']} - at `{_path(each['loc'])}`" for each in found[:MOST_REASONS]]
-
-
-def _path(places: tuple[str | int, ...]) -> str:
-    return "$" + "".join(f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)
-
-
-_FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, partial)
-
-
-def _codec_of(given: Any) -> _Codec:
-    try:
-        return _codec(given, sys.modules.get("pydantic"))
-    except Exception as error:
-        why = next(line for line in reversed(f"{error}\n".splitlines()) if line or not str(error))
-        raise ConfigurationError(f"output must be a type that JSON can be read into, not {given!r}: {why}") from error
-
-
-def _codec(given: Any, pydantic: Any) -> _Codec:
-    if pydantic is None or isinstance(given, str):  # text is to pydantic the name of a type yet to come
-        return _Msgspec(given)
-    if hasattr(given, "__pydantic_validator__"):  # also a dataclass of pydantic's, which msgspec would take
-        return _Pydantic(pydantic, given)
-    try:
-        return _Msgspec(given)
-    except TypeError as unknown:
-        if isinstance(given, _FUNCTIONS):  # pydantic would have the model write its arguments, and call it
-            raise
-        try:
-            return _Pydantic(pydantic, given)
-        except pydantic.PydanticUserError:
-            raise unknown from None

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halter.core.history import paired
 from halter.messages import Message, Opaque, Text, ToolCall, ToolResult
 from halter.models.chat.messages import chat_messages
-from halter.models.conversation import paired
 from halter.models.gemini.request import gemini_contents
 from halter.models.responses.input import input_items
 

@@ -27,12 +27,12 @@ from halter.errors import (
     StreamTimeout,
 )
 from halter.models import OpenAIChat
-from halter.models import proxies as reading
 from halter.models.error_frames import describe_body
 from halter.models.http import Timeouts
-from halter.models.proxies import Proxy as Found
-from halter.models.proxies import proxy_for
-from halter.models.sockets import SocketSource
+from halter.net import proxies as reading
+from halter.net.proxies import Proxy as Found
+from halter.net.proxies import proxy_for
+from halter.net.sockets import SocketSource
 from halter.testing import Answer, MemorySource
 from halter.testing.memory import error_status
 from halter.testing.wire_probe import WireProbe

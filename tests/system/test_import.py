@@ -25,6 +25,7 @@ NAMES = [
     "current_run",
     "runnable",
     "runtime",
+    "tool",
 ]
 
 

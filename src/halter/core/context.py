@@ -13,15 +13,17 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from halter import events
+from halter.core.asking import Asked
 from halter.core.cancellation import CancellationToken
 from halter.core.current import current_execution
+from halter.core.frames import where_in_thread
 from halter.core.ids import new_id
 from halter.core.lifecycle import advance
 from halter.core.metering import Allowance, Meter, admit, admit_tool, allowance_for
 from halter.core.ports import Price
 from halter.core.reply import Reply
 from halter.core.resources import Close, Resource
-from halter.core.threads import call_in_thread
+from halter.core.threads import start_in_thread
 from halter.errors import NoCurrentRun, RunCancelled, UsageError
 from halter.messages import Message
 from halter.outcome import Ended, RunStatus
@@ -218,6 +220,12 @@ class RunContext:
         self._execution.conversation.extend(arrived)
         return tuple(arrived)
 
+    def hand_off(self, to_agent: str) -> None:
+        """Another agent goes on with the conversation: events from here on carry its name."""
+        stamp = self._execution.agent_stamp
+        self.write(events.Handoff, from_agent=stamp["agent"], to_agent=to_agent)
+        stamp["agent"] = to_agent
+
     # --- children -------------------------------------------------------------------------------------------
 
     def start(self, child: Runnable[T], input: Any = None, **options: Any) -> Run[T]:
@@ -228,23 +236,44 @@ class RunContext:
         """
         return child.run(input, parent=self.run, **options).start().kept_by_parent()
 
+    def speak_through(self, child: Run[Any]) -> None:
+        """From here on the child's answer is this run's own: `text`, and what `text_stream` reads. Home loop only."""
+        self._execution.speak_through(child._execution)
+
     # --- resources ------------------------------------------------------------------------------------------
 
     def resource(
         self,
         kind: str,
         label: str,
-        close: Close,
+        close: Close | None,
         *,
         sever: Callable[[], None] | None = None,
+        last_resort: Callable[[], None] | None = None,
     ) -> Resource:
         """Registers something that a stop has to end; call `.end()` when it has ended by itself. Home loop only.
 
         `close()`: called once, on the loop, by a stop or when the body leaves it open. It must not block. If it
-        returns an awaitable, the resource has ended when that is done. `sever`: see `Resource`.
+        returns an awaitable, the resource has ended when that is done. `None`: only its own end is waited for.
+        `sever`, `last_resort`: see `Resource`.
         """
         execution = self._execution
-        return execution.hold(Resource(kind, label, self.run_id, close, execution.on_resource_end, sever))
+        return execution.hold(
+            Resource(kind, label, self.run_id, close, execution.on_resource_end, sever, last_resort=last_resort)
+        )
+
+    def on_cancel(self, fn: Callable[[], object]) -> Resource:
+        """Has `fn()`, plain or async, called once at the cut, and awaited within the grace. Home loop only.
+
+        One that raises is logged; one that does not end is abandoned and named. `.end()` what this returns when it is
+        no longer wanted; if the run ends otherwise, nothing is called.
+        """
+        return self.resource("callback", _name_of(fn), lambda: _if_cancelled(self, fn))
+
+    @property
+    def grace(self) -> float:
+        """Seconds that a stop of this run waits before it abandons what has not ended."""
+        return self._execution.options.grace
 
     @asynccontextmanager
     async def use(self, thing: T, *, kind: str = "stream", label: str | None = None) -> AsyncGenerator[T]:
@@ -268,10 +297,10 @@ class RunContext:
         """
         self._raise_if_over()
         execution = self._execution
-        label = getattr(fn, "__qualname__", repr(fn))
-        resource = Resource("thread", label, self.run_id, None, execution.on_resource_end, patience=THREAD_PATIENCE)
-        execution.hold(resource)
-        future = call_in_thread(fn, *args, **kwargs)
+        resource = self.resource("thread", _name_of(fn), None)
+        resource.patience = THREAD_PATIENCE
+        future, thread = start_in_thread(fn, *args, **kwargs)
+        resource.place = lambda: where_in_thread(thread.ident)
 
         def returned(future: asyncio.Future[T]) -> None:
             assert execution.home is not None
@@ -294,16 +323,19 @@ class RunContext:
         schema: Any = None,
         options: tuple[str, ...] = (),
         timeout: float | None = None,
+        call_id: str | None = None,
     ) -> Any:
         """Waits for `run.answer(request_id, value)` and returns the value; the run is `waiting` meanwhile.
 
-        `timeout`: seconds; then `TimeoutError`. Cancellation-safe: the request is resolved as cancelled. Raises
-        `RunCancelled` after the cut: nobody would answer any more.
+        `options`: the answers that are accepted, if not all are. `timeout`: seconds; then `TimeoutError`. `call_id`:
+        the tool call that it is about. Cancellation-safe: the request is resolved as cancelled. Raises `RunCancelled`
+        after the cut: nobody would answer any more.
         """
         self._raise_if_over()
         execution = self._execution
         request_id = new_id()
-        future = execution.inputs[request_id] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        execution.inputs[request_id] = Asked(future, kind, options)
         expires_at = None if timeout is None else time.time() + timeout
         self.write(
             events.InputRequested,
@@ -312,6 +344,7 @@ class RunContext:
             prompt=prompt,
             schema=schema,
             options=options,
+            call_id=call_id,
             expires_at=expires_at,
         )
         self._wait(True)
@@ -342,6 +375,17 @@ class RunContext:
 
     def __repr__(self) -> str:
         return f"<RunContext of {self._execution!r}>"
+
+
+def _name_of(fn: Callable[..., object]) -> str:
+    return getattr(fn, "__qualname__", repr(fn))
+
+
+def _if_cancelled(ctx: RunContext, fn: Callable[[], object]) -> Awaitable[object] | None:
+    if not ctx.token.is_cancelled:
+        return None
+    pending = fn()
+    return pending if inspect.isawaitable(pending) else None
 
 
 def _closer(thing: Any, spawn: Callable[[Any], asyncio.Task[Any]]) -> Callable[[], asyncio.Future[Any]]:

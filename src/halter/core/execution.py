@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from halter import events
 from halter.core import sealing, starting, stopping, watchdog
+from halter.core.asking import Asked
 from halter.core.budget import accounts_over
 from halter.core.context import RunContext
-from halter.core.current import CURRENT, CurrentRun
+from halter.core.current import CURRENT, CurrentRun, call_of
+from halter.core.frames import where
 from halter.core.ids import new_id
 from halter.core.lifecycle import Ending, advance
 from halter.core.lockfree import Wakers
@@ -28,13 +30,14 @@ from halter.core.log import Log
 from halter.core.options import RunOptions
 from halter.core.ports import Definition
 from halter.core.reply import Reply
-from halter.core.resources import Resource
+from halter.core.resources import Owner, Resource
 from halter.core.run_token import RunToken
 from halter.errors import BusyError, RunCancelled, RunLost
 from halter.messages import Message, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, Ended, RunResult, RunStatus
 
 if TYPE_CHECKING:
+    from halter.core.calls import Call
     from halter.core.cancellation import Registration
     from halter.core.home import Home
 
@@ -53,6 +56,7 @@ class Execution:
         self.root: Execution = parent.root if parent else self
         self.log = parent.log if parent else Log()
         self.accounts = accounts_over(self, options.budget)
+        self.within = call_of(parent)  # the tool call that starts it
         self.carried = contextvars.copy_context()
         # Claims: each key is taken once, by whoever comes first, in any thread.
         self.cell: dict[str, Ending] = {}
@@ -70,16 +74,19 @@ class Execution:
         self.deadline: float | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.governor: Registration | None = None
+        self.calls: list[Call] = []  # of the turn that is under way
         # What it produces.
         self.pieces: list[str] = []
         self.said = ""  # before these, in the same answer
+        self.speaker: Execution | None = None  # whose answer is this run's own, if it is a child's
+        self.voices: set[str] | None = None  # all whose answers were
         self.joined: tuple[list[str] | None, int, str] = (None, 0, "")
         self.conversation: list[Message] = list(options.history)
         self.replies: dict[str, Reply] = {}
         self.step = 0
         self.open_step: int | None = None
         self.usage = Usage()
-        self.inputs: dict[str, asyncio.Future[Any]] = {}
+        self.inputs: dict[str, Asked] = {}
         self.token = RunToken(self)
         self.steering: deque[Message] = deque()
         self.body_error: BaseException | None = None
@@ -131,13 +138,22 @@ class Execution:
         ending = self.cell.get("end")
         if ending is not None:
             return ending.cancellation is not None and ending.cancellation.mode.cuts
-        return self.parent is not None and self.parent.is_cut
+        return self.parent is not None and self.parent.is_cut and not self._is_spared_by(self.parent.request())
+
+    def is_spared(self, mode: CancelMode) -> bool:
+        """True while a stop of this mode above leaves it alone: the tool call that has started it must finish."""
+        return self.within is not None and self.within.shields(mode)
+
+    def _is_spared_by(self, request: Cancellation | None) -> bool:
+        return request is not None and self.is_spared(request.mode)
 
     @property
     def text(self) -> str:
         """This run's own answer so far; in the end, what it returned if that is text and nothing was shown."""
         if self.result is not None:
             return self.result.text
+        if self.speaker is not None:
+            return self.speaker.text
         pieces, (of, count, joined) = self.pieces, self.joined
         if of is not pieces:
             count, joined = 0, ""
@@ -146,6 +162,19 @@ class Execution:
             joined += "".join(new)
             self.joined = (pieces, count + len(new), joined)
         return self.said + joined if self.said else joined
+
+    def speaks_as(self, run_id: str) -> bool:
+        """True if the text of that run is this one's own."""
+        return run_id == self.id or (self.voices is not None and run_id in self.voices)
+
+    def speak_through(self, child: Execution) -> None:
+        """The child's answer is this run's own, and so that of the runs that speak through this one."""
+        self.speaker = child
+        above: Execution | None = self
+        while above is not None:
+            above.voices = above.voices or set()
+            above.voices.add(child.id)
+            above = above.parent if above.parent is not None and above.parent.speaks_as(above.id) else None
 
     @property
     def shown_status(self) -> RunStatus:
@@ -158,7 +187,8 @@ class Execution:
         if isinstance(first, Cancellation):
             strongest = max((r.mode for r in self.requests), key=lambda mode: mode.strength, default=first.mode)
             return first.with_mode(strongest)
-        return inherited(self.parent.request()) if self.parent else None
+        above = self.parent.request() if self.parent else None
+        return None if self._is_spared_by(above) else inherited(above)
 
     def subtree(self) -> Iterator[Execution]:
         """The live runs under this one and it itself, innermost first."""
@@ -206,8 +236,8 @@ class Execution:
         starting.arm(self, home)
         self.carried.run(CURRENT.set, self.current)
         name = f"halter:{self.definition.name}:{self.id}"
-        self.body = self.hold(Resource("task", self.definition.name, self.id, None, self.on_resource_end))
         self.task = asyncio.Task(self._main(), loop=home.loop, name=name, context=self.carried)
+        self.body = self.hold(self.task_resource("task", self.definition.name, self.task))
         self.task.add_done_callback(self._on_task_done)
         if self.requests:  # asked to end after its turn before it had begun
             stopping.on_request(self)
@@ -356,6 +386,12 @@ class Execution:
         self.resources[resource.age] = resource
         return resource
 
+    def task_resource(self, kind: str, label: str, task: asyncio.Task[Any], owner: Owner | None = None) -> Resource:
+        """A task as something that a stop has to end."""
+        return Resource(
+            kind, label, self.id, None, self.on_resource_end, task=task, owner=owner, place=lambda: where(task)
+        )
+
     def on_resource_end(self, resource: Resource) -> None:
         self.resources.pop(resource.age, None)
         self.settle()
@@ -392,7 +428,7 @@ class Execution:
 
     def _leave(self) -> None:
         """Lets go of everything that it held on to, and of everything that held on to it."""
-        self.current.execution = None
+        self.current.empty()
         if self.governor is not None:
             self.governor.close()
         if self.home is not None:
@@ -401,14 +437,20 @@ class Execution:
             self.parent.children.pop(self.id, None)
             self.parent.usage = self.parent.usage + self.usage
 
+    def tell(self) -> None:
+        """Tells those who listen to its tokens of the cut."""
+        self.token.notify()
+        for call in self.calls:
+            call.token.notify()
+
     def disarm(self) -> None:
         """Ends what is the loop's own: clocks, and waits for an answer. Home loop."""
         if self.timer is not None:
             self.timer.cancel()
         if self.stop is not None:
             self.stop.disarm()
-        for future in self.inputs.values():
-            future.cancel()
+        for asked in self.inputs.values():
+            asked.answer.cancel()
         self.inputs.clear()
 
     # --- writing --------------------------------------------------------------------------------------------
@@ -420,10 +462,12 @@ class Execution:
         self.log.append(event)
         return event
 
-    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task that helps to end this run (the closing of a resource)."""
+    def spawn(
+        self, coroutine: Coroutine[Any, Any, Any], name: str = "closing", context: contextvars.Context | None = None
+    ) -> asyncio.Task[Any]:
+        """A task of this run beside its body: a tool call, the closing of a resource."""
         assert self.home is not None
-        return asyncio.Task(coroutine, loop=self.home.loop, name=f"halter:closing:{self.id}")
+        return asyncio.Task(coroutine, loop=self.home.loop, name=f"halter:{name}:{self.id}", context=context)
 
     def __repr__(self) -> str:
         return f"<Execution {self.definition.name} {self.id} {self.shown_status}>"

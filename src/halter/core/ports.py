@@ -11,10 +11,11 @@ import msgspec
 
 from halter.events import Event
 from halter.messages import Message, Usage
-from halter.request import ModelRequest
+from halter.request import ModelRequest, ToolSpec
 
 if TYPE_CHECKING:
     from halter.core.context import RunContext
+    from halter.core.tool_context import ToolContext
 
 
 LARGEST_READ = 12 * 1024  # bytes: decoded in one go; by so much may a request overshoot a stop or a budget
@@ -59,6 +60,53 @@ class Model(Protocol):
 
     async def respond(self, request: ModelRequest, ctx: RunContext) -> Message:
         """Streams one answer through `ctx.reply(…)` and returns it whole. Raises `ProviderError`."""
+        ...
+
+
+class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How the calls of a tool are run.
+
+    `timeout`: seconds for a call, all its attempts included. `retries`: how often one that raises is tried again.
+    `max_concurrency`: so many at once on one event loop. `must_finish`: a stop leaves a call that has begun the whole
+    grace. `approval_timeout`: seconds that a question waits for its answer; then it is a no.
+    """
+
+    timeout: float | None = None
+    retries: int = 0
+    max_concurrency: int | None = None
+    must_finish: bool = False
+    approval_timeout: float | None = 300.0
+
+
+class Tool(Protocol):
+    """Something that a model may call; immutable."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """As the model sees it."""
+        ...
+
+    @property
+    def rules(self) -> ToolRules: ...
+
+    def read(self, arguments: str) -> Any:
+        """The model's JSON as `call` takes it. Raises `ToolError`, which tells the model what is wrong with it."""
+        ...
+
+    async def question(self, arguments: Any, ctx: ToolContext) -> str | None:
+        """What somebody must say yes to before this call runs; `None`: nothing."""
+        ...
+
+    async def call(self, arguments: Any, ctx: ToolContext) -> Any:
+        """Runs it. Raises `ToolError` for what the model should know; any other exception is told to it as well."""
+        ...
+
+    def text(self, value: Any) -> str:
+        """What `call` has returned, as the model gets it."""
+        ...
+
+    async def compensate(self, arguments: Any, ctx: ToolContext) -> bool:
+        """Undoes a call that was cut short after it had begun; False if there is nothing that could."""
         ...
 
 

@@ -49,6 +49,7 @@ class Cursor:
         self._batch: Iterator[Event] = iter(())
         self._past_cut = not owning
         self._waits = False
+        self.has_told = False  # some of the run's own text
         self._waker: TaskWaker | None = None
         self._reading_task: Callable[[], asyncio.Task[Any] | None] = _nobody
 
@@ -277,7 +278,10 @@ class EventReader:
 
 
 class TextReader:
-    """Reads the run's own text alone. Raises `RunFailed` at its end if the run failed; a stop ends it quietly."""
+    """Reads the run's own text alone. Raises `RunFailed` at its end if the run failed; a stop ends it quietly.
+
+    Of a run that has shown none, and whose answer is text all the same, that comes as a whole at the end.
+    """
 
     def __init__(self, run: Run[Any], cursor: Cursor, execution: Execution, check: Callable[[], object]) -> None:
         self._run = run
@@ -285,23 +289,29 @@ class TextReader:
         self._execution = execution
         self._check = check
 
-    def _raise_if_failed(self) -> None:
+    def _at_end(self) -> str:
+        """What is left to be said."""
         result = self._execution.result
-        if result is not None and result.status is RunStatus.FAILED:
+        said = result.text if result is not None and not self._cursor.has_told else ""
+        self._cursor.has_told = True
+        if not said and result is not None and result.status is RunStatus.FAILED:
             self._check()
+        return said
 
     def __aiter__(self) -> TextReader:
         return self
 
     async def __anext__(self) -> str:
-        run_id, cursor = self._execution.id, self._cursor
+        execution, cursor = self._execution, self._cursor
         try:
             while True:
                 event = cursor.take() or await cursor.wait_for_next()
-                if type(event) is TextDelta and event.run_id == run_id:
+                if type(event) is TextDelta and execution.speaks_as(event.run_id):
+                    self._cursor.has_told = True
                     return event.text
         except StopAsyncIteration:
-            self._raise_if_failed()
+            if rest := self._at_end():
+                return rest
             raise
 
     async def aclose(self) -> None:
@@ -320,10 +330,12 @@ class TextReader:
         try:
             while True:
                 event = self._cursor.take() or self._cursor.block_for_next()
-                if type(event) is TextDelta and event.run_id == self._execution.id:
+                if type(event) is TextDelta and self._execution.speaks_as(event.run_id):
+                    self._cursor.has_told = True
                     return event.text
         except StopIteration:
-            self._raise_if_failed()
+            if rest := self._at_end():
+                return rest
             raise
 
 

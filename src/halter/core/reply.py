@@ -50,7 +50,7 @@ class Reply:
         self._run_id: str = execution.id
         self._parent_id: str | None = execution.stamp["parent_id"]
         self._root_id: str = execution.root.id
-        self._agent: str = execution.definition.name
+        self._agent: str = execution.agent_stamp["agent"]
         self.message_id = new_id()
         self.assembly = Assembly()
         self.shown = False

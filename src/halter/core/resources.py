@@ -7,27 +7,41 @@ once, on the home loop, newest resource first. 3. A line of the receipt is writt
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from halter.outcome import CancelReceipt, Ended, ReceiptLine
+from halter.outcome import CancelMode, CancelReceipt, Ended, ReceiptLine
 
 Close: TypeAlias = Callable[[], Awaitable[object] | None]
 _age = count()
+
+
+class Owner(Protocol):
+    """Something inside a run, such as a tool call, that may outlast a stop of the run."""
+
+    def is_spared(self, mode: CancelMode) -> bool:
+        """True while a stop of this mode leaves it, and what belongs to it, alone until the end of the grace."""
+        ...
+
+    def shields(self, mode: CancelMode) -> bool:
+        """The same for the runs that it has started."""
+        ...
 
 
 class Resource:
     """One thing that a stop has to end. `age` orders the resources of a whole tree.
 
     `close`: ends it; if it returns an awaitable, the resource has ended when that is done, else at once.
-    `sever`: optional; a part of closing that works from any thread, for a loop that does not answer.
-    `patience`: seconds that a stop waits for it before it is abandoned; `None`: the run's grace.
+    `task`: it is a task, ended by cancelling it. `sever`: a part of closing that comes before everything else and
+    works from any thread. `last_resort`: ends it from any thread, used only when its loop does not answer.
+    `patience`: seconds that a stop waits for it before it is abandoned; `None`: the run's grace. `owner`: what it
+    belongs to within the run. `place()`: where it is, asked when it is abandoned.
     """
 
     __slots__ = (
-        "_on_end",
         "age",
         "close",
         "ended",
@@ -35,9 +49,14 @@ class Resource:
         "is_closing",
         "kind",
         "label",
+        "last_resort",
+        "on_end",
+        "owner",
         "patience",
+        "place",
         "run_id",
         "sever",
+        "task",
     )
 
     def __init__(
@@ -48,26 +67,39 @@ class Resource:
         close: Close | None,
         on_end: Callable[[Resource], None],
         sever: Callable[[], None] | None = None,
+        *,
+        last_resort: Callable[[], None] | None = None,
         patience: float | None = None,
+        owner: Owner | None = None,
+        task: asyncio.Task[Any] | None = None,
+        place: Callable[[], str] | None = None,
     ) -> None:
         self.kind = kind
         self.label = label
         self.run_id = run_id
         self.close = close
         self.sever = sever
+        self.last_resort = last_resort
         self.patience = patience
+        self.owner = owner
+        self.task = task
+        self.place = place
         self.age = next(_age)
         self.is_closing = False
         self.ended: Ended | None = None
         self.ended_at = 0.0
-        self._on_end = on_end
+        self.on_end = on_end
+
+    def is_spared(self, mode: CancelMode) -> bool:
+        """True while a stop of this mode leaves it alone."""
+        return self.owner is not None and self.owner.is_spared(mode)
 
     def end(self, how: Ended = Ended.FINISHED) -> None:
         """Says that it is gone. The first word counts; on the home loop only."""
         if self.ended is None:
             self.ended = how
             self.ended_at = time.monotonic()
-            self._on_end(self)
+            self.on_end(self)
 
     def line(self, since: float) -> ReceiptLine:
         ended = self.ended or Ended.ABANDONED

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from halter.core.current import CURRENT, current_execution
 from halter.core.execution import Execution
 from halter.core.home import begin
-from halter.core.lockfree import forbid_blocking
+from halter.core.lockfree import forbid_blocking, snapshot
 from halter.core.reader import Cursor, EventReader, TextReader, caller_interrupted, cancelled_by_caller
 from halter.core.sealing import surfaces
 from halter.errors import BusyError, NoCurrentRun, RunCancelled, RunFailed, RunTimedOut, UsageError
@@ -293,12 +293,16 @@ class Run(Generic[T_co]):
         return True
 
     def answer(self, request_id: str, value: Any) -> None:
-        """Answers an `input.requested`, from any thread. Raises `UsageError` if nothing with this id is open."""
-        future = self._execution.inputs.get(request_id)
+        """Answers an `input.requested` of this run or of one under it, from any thread.
+
+        Raises `UsageError` if nothing with this id is open, or if it does not take this answer; then it stays open.
+        """
+        asked = next((found for each in _tree(self._execution) if (found := each.inputs.get(request_id))), None)
         home = self._execution.home
-        if future is None or home is None:
+        if asked is None or home is None:
             raise UsageError(f"run {self.id} has no open request {request_id!r}")
-        home.post(lambda: None if future.done() else future.set_result(value))
+        answer = asked.read(value)
+        home.post(lambda: asked.give(answer))
 
     def bind(self, fn: Callable[P, R]) -> Callable[P, R]:
         """`fn`, carried into any thread: there, this run is the current one."""
@@ -343,6 +347,13 @@ class Run(Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<Run {self._execution.definition.name!r} {self.id} {self.status}>"
+
+
+def _tree(execution: Execution) -> Iterator[Execution]:
+    """This run and the live ones under it, from any thread."""
+    yield execution
+    for child in snapshot(execution.children):
+        yield from _tree(child)
 
 
 def current_run() -> Run[Any]:

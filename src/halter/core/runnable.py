@@ -53,6 +53,11 @@ class Runnable(Generic[T_co]):
         raise NotImplementedError(f"{type(self).__name__} must have a name")
 
     @property
+    def description(self) -> str:
+        """What it is for, in a sentence: told to models that may call it."""
+        return ""
+
+    @property
     def model_name(self) -> str | None:
         """The model that answers, if there is one."""
         return None

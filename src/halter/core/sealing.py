@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from halter import events
-from halter.core import stopping
+from halter.core import history, stopping
 from halter.errors import RunLost
+from halter.messages import Message
 from halter.outcome import RunResult, RunStatus
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 def seal(execution: Execution) -> None:
     """What was open is closed in the log and the history, as far as it came."""
+    for call in execution.calls:
+        call.seal()
     for request_id in execution.inputs:
         execution.write(events.InputReceived, request_id=request_id, outcome="cancelled")
     for reply in list(execution.replies.values()):
@@ -23,6 +26,18 @@ def seal(execution: Execution) -> None:
     if execution.open_step is not None:
         execution.write(events.StepFinished, step=execution.open_step, interrupted=True)
         execution.open_step = None
+    if execution.cell["end"].status is not RunStatus.COMPLETED:
+        _seal_history(execution)
+
+
+def _seal_history(execution: Execution) -> None:
+    """Each call of the turn that was cut off gets its result."""
+    conversation = execution.conversation
+    results = tuple(call.result for call in execution.calls if call.result is not None)
+    if results:
+        conversation.append(Message("tool", results, interrupted=True))
+    elif (missing := history.seal(conversation)) is not None:
+        conversation.append(missing)
 
 
 def result_of(execution: Execution, confirmed: bool) -> RunResult[Any]:

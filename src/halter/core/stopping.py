@@ -3,20 +3,21 @@
 1. In one tick: sockets are shut down; descendants' tasks are cancelled, innermost first, then the run's own; then every
 resource of the tree is closed, newest first. (In another tick, a body could take the stop for a broken connection.)
 2. `CancelledError` is delivered once; what is alive at half the grace gets a second, at its end a third, and is then
-abandoned and named. 3. Nothing here waits: `settle` ends the run when the last thing has ended.
+abandoned and named. 3. What the stop's mode spares (a tool that must finish) is left alone until the grace is over.
+4. Nothing here waits: `settle` ends the run when the last thing has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import warnings
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from halter import events
-from halter.core.frames import where
 from halter.core.lifecycle import Ending, advance
 from halter.core.resources import Resource, receipt
 from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt, Ended, RunStatus
@@ -31,11 +32,12 @@ TICKS_BEFORE_A_KILL_ABANDONS = 4  # a task that ends at its first CancelledError
 class Stop:
     """One run's stop, or winding down, while it is under way."""
 
-    __slots__ = ("cut_seq", "is_cut", "mode", "open", "timers")
+    __slots__ = ("cut", "cut_seq", "mode", "open", "timers", "until")
 
     def __init__(self) -> None:
         self.mode: CancelMode | None = None  # as announced
-        self.is_cut = False
+        self.cut: CancelMode | None = None  # how hard it has been cut so far
+        self.until: float | None = None  # when its grace is over, on its loop's clock
         self.cut_seq: int | None = None  # readers that do not replay go on from here
         self.open: list[Resource] = []
         self.timers: list[asyncio.Handle] = []
@@ -65,29 +67,49 @@ def on_request(execution: Execution) -> None:
         return  # it had ended otherwise before this request came
     cuts = request.mode.cuts or ending is not None
     if cuts:
-        _sever(execution)
+        _sever(execution, request.mode)
     _announce(execution, request)
     if cuts:
         _cut(execution, request)
     else:
         for child in list(execution.children.values()):
-            child.cancel(request.message, reason=CancelReason.PARENT_CANCELLED, mode=request.mode)
+            if not child.is_spared(request.mode):
+                child.cancel(request.message, reason=CancelReason.PARENT_CANCELLED, mode=request.mode)
 
 
-def _sever(execution: Execution) -> None:
+def _reached(execution: Execution, mode: CancelMode) -> Iterator[Execution]:
+    """The live runs that the stop ends now, innermost first."""
+    for child in list(execution.children.values()):
+        if not child.is_spared(mode):
+            yield from _reached(child, mode)
+    yield execution
+
+
+def _sever(execution: Execution, mode: CancelMode) -> None:
     """The traffic ends before anything is written down. The bodies' tasks are cancelled in this very tick: before the
     loop looks at its sockets again, so that none of them takes the end for the provider's."""
-    for member in execution.subtree():
+    for member in _reached(execution, mode):
         for resource in list(member.resources.values()):
-            if resource.sever is not None and not resource.is_closing:
+            if resource.sever is not None and not resource.is_closing and not resource.is_spared(mode):
                 sever_one(resource)
 
 
 def sever_one(resource: Resource) -> None:
-    """Calls its `sever`; one that fails is logged."""
-    assert resource.sever is not None
+    """Calls its `sever`."""
+    _call(resource.sever, resource)
+
+
+def end_from_anywhere(resource: Resource) -> None:
+    """What can be done about it from any thread, where its own loop does not answer."""
+    _call(resource.sever, resource)
+    _call(resource.last_resort, resource)
+
+
+def _call(end: Callable[[], None] | None, resource: Resource) -> None:
+    """Calls one of its ends, if it has it; one that fails is logged."""
     try:
-        resource.sever()
+        if end is not None:
+            end()
     except BaseException:  # as for `close`
         _logger.exception("severing %r failed", resource)
 
@@ -95,7 +117,7 @@ def sever_one(resource: Resource) -> None:
 def _announce(execution: Execution, request: Cancellation) -> None:
     """Writes `run.cancelling`: at first, and each time the stop is made stronger."""
     stop = _stop_of(execution)
-    if stop.mode is not None and stop.mode.strength >= request.mode.strength:
+    if not _is_stronger(request.mode, stop.mode):
         return
     if stop.mode is None and request.reason is CancelReason.HANDLE_DROPPED:
         assert execution.home is not None
@@ -125,21 +147,25 @@ def _warn_of_dropped(execution: Execution) -> None:
 
 
 def _cut(execution: Execution, request: Cancellation) -> None:
-    is_kill = request.mode is CancelMode.KILL
-    family = [member for member in execution.subtree() if is_kill or not _stop_of(member).is_cut]
+    mode = request.mode
+    family = [member for member in _reached(execution, mode) if _is_stronger(mode, _stop_of(member).cut)]
     for member in reversed(family):  # the cause before its effects
         _claim_for(member, execution, request)
     for member in family:
         _note_what_is_open(member)
     for member in family:
-        member.token.notify()
+        member.tell()
         if not _is_delivered(member, request):
-            deliver(member)
-    _close_all(family)
+            _deliver(member, mode, again=mode is CancelMode.KILL)
+    _close_all(family, mode)
     for member in family:
-        _arm_grace(member, request.mode, execution.options.grace)
+        _arm_grace(member, mode, execution.options.grace)
     for member in family:
         member.settle()
+
+
+def _is_stronger(mode: CancelMode, before: CancelMode | None) -> bool:
+    return before is None or mode.strength > before.strength
 
 
 def _claim_for(member: Execution, execution: Execution, request: Cancellation) -> None:
@@ -160,28 +186,47 @@ def _claim_for(member: Execution, execution: Execution, request: Cancellation) -
             own = member.request()
             assert own is not None
             _announce(member, own)
-    _stop_of(member).is_cut = True
+    _stop_of(member).cut = request.mode
 
 
 def _note_what_is_open(member: Execution) -> None:
-    """Remembers, for the receipt, what the stop found open; its children's come first in `family`."""
+    """Remembers, for the receipt, what the stop found open; of children that it has cut, they know it already."""
     stop = _stop_of(member)
-    if stop.open:
-        return
-    below = [resource for child in member.children.values() for resource in _stop_of(child).open]
-    stop.open = sorted((*member.resources.values(), *below), key=lambda resource: resource.age)
+    stop.open = stop.open or sorted(_open_in(member), key=lambda resource: resource.age)
+
+
+def _open_in(member: Execution) -> Iterator[Resource]:
+    yield from member.resources.values()
+    for child in member.children.values():
+        yield from child.stop.open if child.stop and child.stop.open else _open_in(child)
 
 
 # --- ending what is open ------------------------------------------------------------------------------------
 
 
-def deliver(member: Execution) -> None:
-    """Cancels the body's task, unless the body is over or this is that very task."""
-    task = member.task
-    if task is None or task.done() or member.body_is_over:
+def _deliver(member: Execution, mode: CancelMode, *, again: bool = True) -> None:
+    """Cancels the tasks of the run that `mode` does not spare, the newest first: the body's own comes last."""
+    for resource in sorted(member.resources.values(), key=lambda resource: resource.age, reverse=True):
+        if resource.task is not None and not resource.is_spared(mode) and (again or not resource.is_closing):
+            cancel_task(resource, member)
+
+
+def cancel_task(resource: Resource, member: Execution) -> None:
+    """Cancels its task, unless that is done, is this very task, or is the body's and the body is over."""
+    resource.is_closing = True
+    task = resource.task
+    if task is None or task.done() or (resource is member.body and member.body_is_over):
         return
     if task is not asyncio.current_task():
         task.cancel()
+
+
+def end_one(resource: Resource, member: Execution) -> None:
+    """Ends it, whatever it is."""
+    if resource.task is not None:
+        cancel_task(resource, member)
+    else:
+        close(resource, member)
 
 
 def _is_delivered(member: Execution, request: Cancellation) -> bool:
@@ -190,10 +235,11 @@ def _is_delivered(member: Execution, request: Cancellation) -> bool:
     return with_the_loop and member.task is not None and member.task.cancelling() > 0
 
 
-def _close_all(family: list[Execution]) -> None:
+def _close_all(family: list[Execution], mode: CancelMode) -> None:
     resources = [(resource, member) for member in family for resource in member.resources.values()]
     for resource, member in sorted(resources, key=lambda pair: pair[0].age, reverse=True):
-        close(resource, member)
+        if not resource.is_spared(mode):
+            close(resource, member)
 
 
 def close(resource: Resource, member: Execution) -> None:
@@ -241,11 +287,13 @@ def _arm_grace(member: Execution, mode: CancelMode, grace: float) -> None:
     if mode is CancelMode.KILL or grace == 0:
         stop.timers.append(loop.call_soon(_count_down, member, TICKS_BEFORE_A_KILL_ABANDONS))
         return
-    stop.timers.append(loop.call_later(grace / 2, deliver, member))
-    stop.timers.append(loop.call_later(grace, abandon, member))
+    now = loop.time()
+    stop.until = until = min(stop.until or math.inf, now + grace)  # a stop made stronger gives no more time
+    stop.timers.append(loop.call_at((now + until) / 2, _deliver, member, mode))
+    stop.timers.append(loop.call_at(until, abandon, member))
     for resource in list(member.resources.values()):
-        if resource.patience is not None and resource.patience < grace:
-            stop.timers.append(loop.call_later(resource.patience, _abandon_resource, resource, member))
+        if resource.patience is not None and now + resource.patience < until and not resource.is_spared(mode):
+            stop.timers.append(loop.call_later(resource.patience, give_up, resource, member))
 
 
 def _count_down(member: Execution, ticks: int) -> None:
@@ -259,19 +307,27 @@ def _count_down(member: Execution, ticks: int) -> None:
 def abandon(member: Execution) -> None:
     """The grace is over: whatever is left is cancelled once more, closed, named, and let go of. Children first."""
     for child in list(member.children.values()):
+        if not child.cell:  # it was spared so far
+            child.cancel(reason=CancelReason.PARENT_CANCELLED, mode=CancelMode.KILL)
+            on_request(child)
         abandon(child)
-    deliver(member)
-    _close_all([member])  # what was opened after the cut
+    _deliver(member, CancelMode.KILL)
+    _close_all([member], CancelMode.KILL)  # also what was opened after the cut
     for resource in list(member.resources.values()):
-        _abandon_resource(resource, member)
+        give_up(resource, member)
 
 
-def _abandon_resource(resource: Resource, member: Execution) -> None:
-    if resource.ended is None:
-        if member.task is not None and resource is member.body:
-            resource.label = f"{resource.label} ({where(member.task)})"
-        _logger.warning("abandoned after the grace: %s %s of run %s", resource.kind, resource.label, member.id)
-        resource.end(Ended.ABANDONED)
+def give_up(resource: Resource, member: Execution) -> None:
+    """Lets go of what has not ended in its time: named, with the place where it is, and told in the receipt."""
+    if resource.ended is not None:
+        return
+    if resource.place is not None:
+        resource.label = f"{resource.label} ({resource.place()})"
+    _logger.warning("abandoned after the grace: %s %s of run %s", resource.kind, resource.label, member.id)
+    for each in (member, *member.ancestors()):
+        if each.stop is not None and each.stop.cut is not None and resource not in each.stop.open:
+            each.stop.open.append(resource)  # opened after the cut
+    resource.end(Ended.ABANDONED)
 
 
 # --- a body that ended by itself ----------------------------------------------------------------------------
@@ -283,11 +339,13 @@ def wind_down(execution: Execution) -> None:
     if ending.status is RunStatus.CANCELLED:
         execution.claims.setdefault("instant", time.monotonic())
         on_request(execution)
-        _close_all([execution])  # what was opened after the cut
+        _close_all([execution], ending.cancellation.mode if ending.cancellation else CancelMode.IMMEDIATE)
         return
     for child in list(execution.children.values()):
-        child.cancel(reason=CancelReason.PARENT_FINISHED)
-    _close_all([execution])
+        if not child.is_spared(CancelMode.IMMEDIATE):
+            child.cancel(reason=CancelReason.PARENT_FINISHED)
+    _deliver(execution, CancelMode.IMMEDIATE)
+    _close_all([execution], CancelMode.IMMEDIATE)
     if execution.children or len(execution.resources) > 1:
         _arm_grace(execution, CancelMode.IMMEDIATE, execution.options.grace)
 
@@ -312,8 +370,7 @@ def lose(execution: Execution, error: BaseException | None = None, *, sever: boo
         stop = _stop_of(member)
         stop.open = stop.open or list(member.resources.values())
         for resource in list(member.resources.values()) if sever else ():
-            if resource.sever is not None:
-                sever_one(resource)
+            end_from_anywhere(resource)
         member.finish(confirmed=False)
     if sever and execution.home is not None:
         execution.home.wake(lambda: _end_leftovers(family))
@@ -323,7 +380,7 @@ def _end_leftovers(family: list[Execution]) -> None:
     """A loop that did not answer does again: the runs are over, and what is left of them is ended now."""
     for member in family:
         member.disarm()
-        deliver(member)
+        _deliver(member, CancelMode.KILL)
         for resource in list(member.resources.values()):
             close(resource, member)
 

@@ -40,6 +40,13 @@ def call_in_thread(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asy
 
     Cancelling the future leaves the thread running: Python cannot stop one.
     """
+    return start_in_thread(fn, *args, **kwargs)[0]
+
+
+def start_in_thread(
+    fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> tuple[asyncio.Future[T], threading.Thread]:
+    """The same, and the thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
@@ -52,8 +59,7 @@ def call_in_thread(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asy
         else:
             _deliver(loop, future, result, None)
 
-    spawn(f"call-{getattr(fn, '__name__', 'function')}", work)
-    return future
+    return future, spawn(f"call-{getattr(fn, '__name__', 'function')}", work)
 
 
 def _deliver(

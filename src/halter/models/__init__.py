@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from halter.models.responses.model import OpenAIResponses as OpenAIResponses
     from halter.models.route import Fallback as Fallback
     from halter.models.scripted import Scripted as Scripted
-    from halter.models.sockets import SocketSource as SocketSource
+    from halter.net.sockets import SocketSource as SocketSource
     from halter.request import Settings as Settings
 
 _WHERE = {
@@ -26,7 +26,7 @@ _WHERE = {
     "OpenAIResponses": "halter.models.responses.model",
     "Scripted": "halter.models.scripted",
     "Settings": "halter.request",
-    "SocketSource": "halter.models.sockets",
+    "SocketSource": "halter.net.sockets",
     "Timeouts": "halter.models.http",
 }
 __all__ = list(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -4,62 +4,12 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from halter.errors import ConfigurationError
-from halter.messages import File, Image, Message, Opaque, ToolResult
+from halter.messages import File, Image, Message, Opaque
 
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL | re.IGNORECASE)
-
-
-class Paired(NamedTuple):
-    """A message, and the ids of those of its calls whose results are the next message."""
-
-    message: Message
-    answered: AbstractSet[str] = frozenset()
-
-
-def calls_in(message: Message) -> Iterable[str]:
-    """The ids of its tool calls."""
-    return (call.id for call in message.tool_calls)
-
-
-def paired(messages: Sequence[Message], calls_of: Callable[[Message], Iterable[str]] = calls_in) -> list[Paired]:
-    """The conversation with the results of an answer's calls directly behind it, in one message, wherever they stood.
-
-    Anything else is refused with 400: a call without its result, a result before its call or without one, or a second
-    one. An id may be used again: a result is that of the last call before it. `calls_of`: the ids of all calls in an
-    answer, where it has others than tool calls.
-    """
-    answers: list[tuple[Message, list[ToolResult]]] = []
-    waiting: dict[str, list[list[ToolResult]]] = {}  # for each call without a result, where that belongs
-    for message in messages:
-        results: list[ToolResult] = []
-        answers.append((message, results))
-        if message.role == "assistant":
-            waiting |= {id: [results] * number for id, number in Counter(calls_of(message)).items()}
-        for result in _results_in(message):
-            if waiting.get(result.call_id):
-                waiting[result.call_id].pop().append(result)
-    return [each for message, results in answers for each in _with_results(message, results)]
-
-
-def _results_in(message: Message) -> Iterator[ToolResult]:
-    return (part for part in message.parts if isinstance(part, ToolResult) and message.role == "tool")
-
-
-def _with_results(message: Message, results: list[ToolResult]) -> Iterator[Paired]:
-    if message.role == "tool":  # its results stand behind their calls
-        rest = tuple(part for part in message.parts if not isinstance(part, ToolResult))
-        if rest:
-            yield Paired(Message("tool", rest))
-        return
-    yield Paired(message, {result.call_id for result in results})
-    if results:
-        yield Paired(Message("tool", tuple(results)))
 
 
 def is_theirs(part: object, provider: str) -> bool:

@@ -374,6 +374,6 @@ def _until(text: str) -> float | None:
 
 
 def _default_source(connections: int, ca_file: str | None) -> ByteSource:
-    from halter.models.sockets import SocketSource  # aiohttp: only where a real connection is meant
+    from halter.net.sockets import SocketSource  # aiohttp: only where a real connection is meant
 
     return SocketSource(connections=connections, ca_file=ca_file)

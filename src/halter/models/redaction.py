@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote_plus, urlsplit
 
 from halter.core.ports import HttpRequest
 from halter.errors import ConfigurationError, ProviderError
-from halter.models.proxies import proxy_for
+from halter.net.proxies import proxy_for
 
 LONGEST_MESSAGE = 1000
 

@@ -14,10 +14,11 @@ from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Any, assert_never, cast
 
+from halter.core.history import paired
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Text, ToolCall, ToolResult
 from halter.models.chat.dialect import OPENAI, Dialect
-from halter.models.conversation import data_url, is_theirs, paired
+from halter.models.conversation import data_url, is_theirs
 
 _NOT_IN_A_NAME = re.compile(r"[\s<|\\/>]+")
 LONGEST_NAME = 64

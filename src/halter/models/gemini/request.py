@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from halter.core.history import paired
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
-from halter.models.conversation import inline_data, instructions, is_theirs, paired
+from halter.models.conversation import inline_data, instructions, is_theirs
 from halter.models.gemini.parts import PROVIDER
 from halter.request import ModelRequest, OnlyTool, OutputSchema, Settings, ToolChoice, ToolSpec
 

@@ -13,8 +13,9 @@ from typing import Any, assert_never, cast
 
 import msgspec
 
+from halter.core.history import calls_in, paired
 from halter.messages import File, Image, Message, Opaque, Part, Refusal, Text, ToolCall, ToolResult
-from halter.models.conversation import calls_in, data_url, is_theirs, paired
+from halter.models.conversation import data_url, is_theirs
 from halter.models.responses.frames import fields_of, text_in
 from halter.models.responses.items import whole_call, whole_message
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import io
 import socket
 import ssl
@@ -28,7 +29,8 @@ from halter.core.home import home_here
 from halter.core.ports import LARGEST_READ, HttpRequest, Progress
 from halter.core.threads import call_in_thread
 from halter.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed
-from halter.models.proxies import proxy_for
+from halter.net.addresses import is_public
+from halter.net.proxies import proxy_for
 from halter.outcome import Ended
 
 # Bytes. By default kernel and aiohttp swallow 8 MB before a stopped reader is felt (TLS keeps 256 KiB more). Less would
@@ -43,12 +45,15 @@ NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, soc
 class SocketSource:
     """Bytes over HTTP/1.1. `connections`: at once to one host, 0 for no limit. `ca_file`: a CA bundle to trust.
 
-    Raises `ConfigurationError` if `ca_file` cannot be read. Proxies come from the environment (`HTTPS_PROXY`, …).
+    `public_only`: connects to addresses of the public internet alone (`net/addresses.py`), whatever a name resolves
+    to; a proxy may be anywhere, and is trusted with what lies behind it. Raises `ConfigurationError` if `ca_file`
+    cannot be read. Proxies come from the environment (`HTTPS_PROXY`, …).
     """
 
-    def __init__(self, *, connections: int = 0, ca_file: str | None = None) -> None:
+    def __init__(self, *, connections: int = 0, ca_file: str | None = None, public_only: bool = False) -> None:
         self._connections = connections
         self._ca_file = ca_file
+        self._public_only = public_only
         self._ssl = _trusting(ca_file) if ca_file else None
 
     @asynccontextmanager
@@ -75,15 +80,16 @@ class SocketSource:
 
     def _pool(self) -> _Pool:
         home = home_here()
-        key = (_Pool, self._connections, self._ca_file)
+        key = (_Pool, self._connections, self._ca_file, self._public_only)
         pool = home.kept.get(key)
         if pool is None:
-            pool = home.kept[key] = _Pool(self._connections)
+            pool = home.kept[key] = _Pool(self._connections, self._public_only)
             home.at_close(pool.close, lost=pool.lose)
         return pool
 
     def __repr__(self) -> str:
-        return f"SocketSource(connections={self._connections}, ca_file={self._ca_file!r})"
+        public = ", public_only=True" if self._public_only else ""
+        return f"SocketSource(connections={self._connections}, ca_file={self._ca_file!r}{public})"
 
 
 def _trusting(ca_file: str) -> ssl.SSLContext:
@@ -223,6 +229,7 @@ class _Exchange:
 
     def __init__(self, request: HttpRequest, ctx: RunContext, progress: Progress) -> None:
         self.progress = progress
+        self.is_proxied = proxy_for(request.url) is not None
         self.response: aiohttp.ClientResponse | None = None
         self.opened: list[socket.socket] = []  # raw sockets that this request has made
         self._raw: socket.socket | None = None
@@ -307,8 +314,8 @@ class _Exchange:
 class _Pool:
     """One loop's connections."""
 
-    def __init__(self, connections: int) -> None:
-        self._connector = _Connector(connections)
+    def __init__(self, connections: int, public_only: bool) -> None:
+        self._connector = _Connector(connections, public_only)
         self._session = aiohttp.ClientSession(
             connector=self._connector,
             timeout=NO_TIMEOUT,
@@ -350,7 +357,8 @@ class _Pool:
 class _Connector(aiohttp.TCPConnector):
     """aiohttp's pool, told apart by run."""
 
-    def __init__(self, connections: int) -> None:
+    def __init__(self, connections: int, public_only: bool) -> None:
+        self._public_only = public_only
         super().__init__(  # pyright: ignore[reportUnknownMemberType]  # aiohttp leaves an address open
             limit=0,
             limit_per_host=connections,
@@ -362,12 +370,13 @@ class _Connector(aiohttp.TCPConnector):
         self._raw: WeakKeyDictionary[ResponseHandler, socket.socket] = WeakKeyDictionary()
         self._serving: dict[ResponseHandler | None, _Exchange] = {}
 
-    @staticmethod
-    def _make_socket(address: Any) -> socket.socket:
-        family, kind, protocol, _, _ = address
+    def _make_socket(self, address: Any) -> socket.socket:
+        family, kind, protocol, _, place = address
+        exchange = _current.get().exchange
+        if self._public_only and not (exchange is not None and exchange.is_proxied):
+            _check_public(place[0])  # the very address that is connected to: no name can change its mind after this
         raw = socket.socket(family, kind, protocol)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        exchange = _current.get().exchange
         if exchange is not None:
             exchange.opened.append(raw)
         return raw
@@ -416,6 +425,11 @@ class _Connector(aiohttp.TCPConnector):
                 if raw.fileno() == number:
                     self._raw[protocol] = raw
         return self._raw.get(protocol)
+
+
+def _check_public(address: str) -> None:
+    if not is_public(address):
+        raise OSError(errno.EACCES, f"{address} is no address of the public internet")
 
 
 class _ThreadResolver(AbstractResolver):

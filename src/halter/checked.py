@@ -1,0 +1,30 @@
+"""What a definition was given, checked: a wrong value is a clear error where the definition is made."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from halter.errors import ConfigurationError
+
+T = TypeVar("T")
+
+
+def text(name: str, value: Any) -> str:
+    """The value, if it is text. Raises `ConfigurationError`."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be text, not {type(value).__name__}")
+    return value
+
+
+def whole(name: str, value: Any, *, at_least: int) -> int:
+    """The value, if it is a whole number, and not too small. Raises `ConfigurationError`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        raise ConfigurationError(f"{name} must be {at_least} or more, not {value!r}")
+    return value
+
+
+def one_of(name: str, value: T, allowed: tuple[T, ...]) -> T:
+    """The value, if it is one of these. Raises `ConfigurationError`."""
+    if value not in allowed:
+        raise ConfigurationError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+    return value

@@ -1,0 +1,117 @@
+"""What becomes of a conversation that was cut off: sealed where it stopped, and told to the model in a form that every
+provider accepts.
+
+1. Each call has exactly one result, directly behind its answer, and it is truthful. 2. That an answer was stopped is
+data (`interrupted`); the model is told by a marker, put before what the user says next. 3. The same conversation gives
+the same request, without clock times: a provider's prompt cache stays valid.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import msgspec
+
+from halter.messages import Message, Text, ToolCall, ToolResult
+
+NOT_RUN = "This call did not run: the turn was stopped before it began."
+MAY_HAVE_RUN = "This call was stopped while it ran: part of it may have taken effect."
+MARKER = "[The previous answer was stopped before it was complete.]"
+
+
+class Paired(NamedTuple):
+    """A message, and the ids of those of its calls whose results are the next message."""
+
+    message: Message
+    answered: AbstractSet[str] = frozenset()
+
+
+def calls_in(message: Message) -> Iterable[str]:
+    """The ids of its tool calls."""
+    return (call.id for call in message.tool_calls)
+
+
+def paired(messages: Sequence[Message], calls_of: Callable[[Message], Iterable[str]] = calls_in) -> list[Paired]:
+    """The conversation with the results of an answer's calls directly behind it, in one message, wherever they stood.
+
+    Anything else is refused with 400: a call without its result, a result before its call or without one, or a second
+    one. An id may be used again: a result is that of the last call before it. `calls_of`: the ids of all calls in an
+    answer, where it has others than tool calls.
+    """
+    answers: list[tuple[Message, list[ToolResult]]] = []
+    waiting: dict[str, list[list[ToolResult]]] = {}  # for each call without a result, where that belongs
+    for message in messages:
+        results: list[ToolResult] = []
+        answers.append((message, results))
+        if message.role == "assistant":
+            waiting |= {id: [results] * number for id, number in Counter(calls_of(message)).items()}
+        for result in _results_in(message):
+            if waiting.get(result.call_id):
+                waiting[result.call_id].pop().append(result)
+    return [each for message, results in answers for each in _with_results(message, results)]
+
+
+def _results_in(message: Message) -> Iterator[ToolResult]:
+    return (part for part in message.parts if isinstance(part, ToolResult) and message.role == "tool")
+
+
+def _with_results(message: Message, results: list[ToolResult]) -> Iterator[Paired]:
+    if message.role == "tool":  # its results stand behind their calls
+        rest = tuple(part for part in message.parts if not isinstance(part, ToolResult))
+        if rest:
+            yield Paired(Message("tool", rest))
+        return
+    yield Paired(message, {result.call_id for result in results})
+    if results:
+        yield Paired(Message("tool", tuple(results)))
+
+
+# --- sealing ------------------------------------------------------------------------------------------------
+
+
+def seal(messages: Sequence[Message]) -> Message | None:
+    """What a conversation that ends here lacks: the results of its last answer's calls, which never ran."""
+    if not messages or messages[-1].role != "assistant" or not messages[-1].tool_calls:
+        return None
+    return Message("tool", tuple(not_run(call) for call in messages[-1].tool_calls), interrupted=True)
+
+
+def not_run(call: ToolCall) -> ToolResult:
+    """The result of a call that never began."""
+    return ToolResult(call.id, NOT_RUN, is_error=True)
+
+
+# --- telling the model --------------------------------------------------------------------------------------
+
+
+def for_model(messages: Sequence[Message], *, marker: str = MARKER) -> tuple[Message, ...]:
+    """The conversation as any provider accepts it, with each stop told to the model; deterministic and idempotent."""
+    return tuple(_repaired(list(_marked(messages, marker))))
+
+
+def _marked(messages: Sequence[Message], marker: str) -> Iterator[Message]:
+    """What the user says after an answer that was cut off begins with the marker."""
+    told = Text(f"{marker}\n\n")
+    was_cut = False
+    for message in messages:
+        was_cut = was_cut or message.interrupted
+        if was_cut and message.role == "user":
+            was_cut = False
+            if message.parts[:1] != (told,):
+                message = msgspec.structs.replace(message, parts=(told, *message.parts))
+        yield message
+
+
+def _repaired(messages: Sequence[Message]) -> Iterator[Message]:
+    """Without messages that say nothing, and with a result for each call."""
+    pairs = iter(paired(messages))
+    for message, answered in pairs:
+        if not message.parts:
+            continue
+        yield message
+        missing = tuple(not_run(call) for call in message.tool_calls if call.id not in answered)
+        if missing:
+            yield Message("tool", (*(next(pairs).message.parts if answered else ()), *missing))

@@ -1,0 +1,147 @@
+"""`ToolContext`: what a tool's function gets of the run that it is called in.
+
+It is the run's context, narrowed to one call: what the call shows, starts and opens belongs to it, and its token is
+cancelled when the call has to end, which for one that must finish is later than the run's own cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+
+from halter import events
+from halter.core.cancellation import CancellationToken
+from halter.core.context import THREAD_PATIENCE, RunContext
+from halter.core.frames import where_in_thread
+from halter.core.resources import Close, Resource
+from halter.core.threads import start_in_thread
+from halter.errors import RunCancelled, UsageError
+
+if TYPE_CHECKING:
+    from halter.core.calls import Call
+    from halter.core.execution import Execution
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ToolContext(RunContext):
+    """One tool call's view of its run. What it gives works in any thread, unless said otherwise."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, execution: Execution, call: Call) -> None:
+        super().__init__(execution)
+        self._call = call
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    @property
+    def call_id(self) -> str:
+        """The model's id of this call."""
+        return self._call.request.id
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self._call.request.name
+
+    @property
+    def token(self) -> CancellationToken:
+        """Cancelled when this call has to end: by a stop, or at its time-out. Cancelling it cancels the run."""
+        return self._call.token
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that are left for this call, by its own time-out and the run's; `None`: no limit."""
+        ends = [at for at in (self._call.deadline, self.deadline) if at is not None]
+        assert self._execution.home is not None
+        return max(0.0, min(ends) - self._execution.home.loop.time()) if ends else None
+
+    # --- showing --------------------------------------------------------------------------------------------
+
+    def progress(self, text: str, data: Any = None) -> None:
+        """Shows how far the call has come, as `tool.progress`; from any thread.
+
+        Once the call has to end: dropped, and in a thread `RunCancelled`, its chance to end.
+        """
+        if not isinstance(text, str):
+            raise UsageError(f"ctx.progress takes text, and anything as data, not {type(text).__name__}")
+        self._do(lambda: self._write_progress(text, data))
+
+    def _write_progress(self, text: str, data: Any) -> None:
+        first_seq = self._execution.log.head + 1
+        self._execution.write(events.ToolProgress, call_id=self.call_id, text=text, data=data, first_seq=first_seq)
+
+    def text(self, text: str) -> NoReturn:
+        """Not for tools: raises `UsageError`. The run's answer is the model's; a tool has `progress`."""
+        raise UsageError("a tool has no voice of its own in the answer: use ctx.progress(…)")
+
+    def _do(self, write: Callable[[], object]) -> None:
+        home, call = self._execution.home, self._call
+        assert home is not None
+        if home.is_here:
+            if not call.is_closed:
+                write()
+            return
+        self._raise_if_over()
+        home.post(lambda: None if call.is_closed else write())
+
+    def _raise_if_over(self) -> None:
+        self.token.raise_if_cancelled()
+        if self._call.is_closed:
+            raise RunCancelled(f"the call {self.call_id} of {self.name} is over")
+
+    # --- what belongs to the call ---------------------------------------------------------------------------
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+        """A task of this call: cancelled at its end, and by whatever ends the call. On the run's loop only."""
+        execution, label = self._execution, name or coroutine.__qualname__
+        task = execution.spawn(coroutine, label, contextvars.copy_context())
+        resource = execution.hold(execution.task_resource("task", label, task, self._call))
+        task.add_done_callback(lambda _: resource.end())
+        return task
+
+    def resource(
+        self,
+        kind: str,
+        label: str,
+        close: Close | None,
+        *,
+        sever: Callable[[], None] | None = None,
+        last_resort: Callable[[], None] | None = None,
+    ) -> Resource:
+        resource = super().resource(kind, label, close, sever=sever, last_resort=last_resort)
+        resource.owner = self._call
+        return resource
+
+    async def blocking(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls a blocking function, as the call itself: in a daemon thread that carries this run.
+
+        A cancelled call goes on waiting for it: the function sees `ctx.token`, and may end by itself. After 100 ms (if
+        the tool must finish: at the end of the grace) the call is given up, and what the thread comes to is late.
+        """
+        self._raise_if_over()
+        execution, call = self._execution, self._call
+        future, thread = start_in_thread(fn, *args, **kwargs)
+        call.is_in_thread(lambda: where_in_thread(thread.ident), THREAD_PATIENCE)
+
+        def returned(future: asyncio.Future[T]) -> None:
+            assert execution.home is not None
+            execution.home.read_inbox()  # what it emitted comes before what it returned
+            call.thread_returned(future)
+
+        future.add_done_callback(returned)
+        while not future.done() and not call.given_up.done():
+            try:
+                await asyncio.wait((future, call.given_up), return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                pass  # nobody can end a thread: it is waited for until it is given up
+        if not future.done():
+            raise asyncio.CancelledError
+        return future.result()
+
+    def __repr__(self) -> str:
+        return f"<ToolContext of {self.name} {self.call_id} in {self._execution!r}>"

@@ -1,0 +1,80 @@
+"""The tools of one agent, by name: functions, runnables, and the agents that it may hand over to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from halter.core.ports import Tool
+from halter.core.runnable import Runnable
+from halter.errors import ConfigurationError
+from halter.request import ToolSpec
+from halter.tools.function import tool
+from halter.tools.runnables import as_tool
+
+if TYPE_CHECKING:
+    from halter.agent import Agent
+
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+class Toolbox:
+    """Immutable. `tools`: all that the model may call; `handoffs`: which of the names hand over, and to whom.
+
+    Raises `ConfigurationError` for what is no tool, and for two tools of one name.
+    """
+
+    def __init__(self, tools: Iterable[Any], handoffs: Iterable[Agent[Any]]) -> None:
+        self.tools: dict[str, Tool] = {}
+        self.handoffs: dict[str, Agent[Any]] = {}
+        for each in _flat(tools):
+            self._add(_as_tool(each))
+        for agent in handoffs:
+            handoff = _handoff(agent)
+            self._add(handoff)
+            self.handoffs[handoff.spec.name] = agent
+        self.specs: tuple[ToolSpec, ...] = tuple(each.spec for each in self.tools.values())
+
+    def _add(self, each: Tool) -> None:
+        name = each.spec.name
+        if name in self.tools:
+            raise ConfigurationError(f"two tools are called {name!r}: give one another name")
+        self.tools[name] = each
+
+
+def _flat(tools: Iterable[Any]) -> Iterable[Any]:
+    """Tools come alone, and in groups such as `files(…)`."""
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise ConfigurationError(f"tools must be a list of tools, not {tools!r}")
+    for each in tools:
+        if isinstance(each, list | tuple):
+            yield from _flat(each)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            yield each
+
+
+def _as_tool(each: Any) -> Tool:
+    if isinstance(each, Runnable):
+        return as_tool(cast("Runnable[Any]", each))
+    if all(hasattr(each, name) for name in ("spec", "rules", "read", "call")):
+        return each
+    if callable(each) and not isinstance(each, type):
+        return tool(each)
+    raise ConfigurationError(f"a tool is a function, a tool, or anything that runs, not {each!r}")
+
+
+def _handoff(agent: Agent[Any]) -> Tool:
+    if not isinstance(agent, Runnable) or agent.kind != "agent":
+        raise ConfigurationError(f"a handoff is to an Agent, not to {agent!r}")
+    name = agent.name
+    about = f" It is for: {agent.description}" if agent.description else ""
+
+    async def transfer() -> str:
+        return f"{name} goes on from here."
+
+    return tool(
+        transfer,
+        name=f"transfer_to_{_NOT_IN_A_NAME.sub('_', name)}"[:64],
+        description=f"Hands the conversation over to {name}, who goes on with it.{about}",
+    )

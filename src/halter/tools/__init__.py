@@ -1,0 +1,48 @@
+"""What models may call. Each name is loaded when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from halter.core.tool_context import ToolContext as ToolContext
+    from halter.errors import ToolError as ToolError
+    from halter.tools.asking import ask_user as ask_user
+    from halter.tools.fetching import http_get as http_get
+    from halter.tools.filesystem import edit_file as edit_file
+    from halter.tools.filesystem import files as files
+    from halter.tools.filesystem import glob as glob
+    from halter.tools.filesystem import grep as grep
+    from halter.tools.filesystem import read_file as read_file
+    from halter.tools.filesystem import write_file as write_file
+    from halter.tools.function import FunctionTool as FunctionTool
+    from halter.tools.function import tool as tool
+    from halter.tools.process import program as program
+    from halter.tools.process import shell as shell
+    from halter.tools.runnables import as_tool as as_tool
+
+_WHERE = {
+    "FunctionTool": "halter.tools.function",
+    "ToolContext": "halter.core.tool_context",
+    "ToolError": "halter.errors",
+    "as_tool": "halter.tools.runnables",
+    "ask_user": "halter.tools.asking",
+    "edit_file": "halter.tools.filesystem",
+    "files": "halter.tools.filesystem",
+    "glob": "halter.tools.filesystem",
+    "grep": "halter.tools.filesystem",
+    "http_get": "halter.tools.fetching",
+    "program": "halter.tools.process",
+    "read_file": "halter.tools.filesystem",
+    "shell": "halter.tools.process",
+    "tool": "halter.tools.function",
+    "write_file": "halter.tools.filesystem",
+}
+__all__ = list(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'halter.tools' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

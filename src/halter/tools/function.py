@@ -1,0 +1,242 @@
+"""`@tool`: any function as something that a model may call."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from halter import checked
+from halter.core.ports import ToolRules
+from halter.core.settings import seconds
+from halter.core.tool_context import ToolContext
+from halter.errors import ConfigurationError, ToolError
+from halter.request import ToolSpec
+from halter.tools import approval as approvals
+from halter.tools.approval import Approval, Prompt
+from halter.tools.arguments import Arguments
+from halter.tools.bounds import head_and_tail
+from halter.tools.docstring import described
+from halter.tools.isolated import call_in_process, check_isolated
+
+P = ParamSpec("P")
+R = TypeVar("R")
+LONGEST_RESULT = 100_000  # characters
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+
+
+class FunctionTool(Generic[P, R]):
+    """A function that a model may call; immutable. Made by `tool`; called as the function, it is the function."""
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+        retries: int = 0,
+        max_concurrency: int | None = None,
+        cancel: Literal["cancellable", "must_finish"] = "cancellable",
+        compensate: Callable[..., Any] | None = None,
+        approval: Approval = "never",
+        approval_prompt: Prompt | None = None,
+        approval_timeout: float | None = 300.0,
+        approval_subject: Callable[[Mapping[str, Any]], str | None] = approvals.first_text,
+        max_result: int = LONGEST_RESULT,
+        isolation: Literal["thread", "process"] = "thread",
+    ) -> None:
+        if not callable(fn):
+            raise ConfigurationError(f"a tool is made of a function, not of {fn!r}")
+        said = described(fn.__doc__)
+        self.fn = fn
+        self._arguments = Arguments(fn, said.arguments)
+        self._is_async = inspect.iscoroutinefunction(fn)
+        self._in_process = _in_process(fn, isolation, self._arguments)
+        self._compensate = _compensation(compensate)
+        self._rule = approvals.Rule(approval, approval_subject)
+        self._prompt = approval_prompt
+        self._max_result = checked.whole("max_result", max_result, at_least=1)
+        self.spec = ToolSpec(
+            name=_checked_name(fn, name),
+            description=said.text if description is None else checked.text("description", description),
+            parameters=self._arguments.schema,
+        )
+        self.rules = ToolRules(
+            timeout=seconds("timeout", timeout, or_none=True, above_zero=True),
+            retries=checked.whole("retries", retries, at_least=0),
+            max_concurrency=_places(max_concurrency),
+            must_finish=checked.one_of("cancel", cancel, ("cancellable", "must_finish")) == "must_finish",
+            approval_timeout=seconds("approval_timeout", approval_timeout, or_none=True),
+        )
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.fn(*args, **kwargs)
+
+    # --- as a model calls it --------------------------------------------------------------------------------
+
+    def read(self, arguments: str) -> dict[str, Any]:
+        return self._arguments.read(arguments)
+
+    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
+        if not await self._rule.asks(arguments):
+            return None
+        return await approvals.question(self.name, arguments, self._prompt)
+
+    async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> Any:
+        given = self._with_context(arguments, ctx)
+        if self._in_process:
+            return await call_in_process(self.fn, (), given, ctx)
+        if self._is_async:
+            return await _awaited(self.fn(**given))  # pyright: ignore[reportCallIssue]
+        returned: Any = await ctx.blocking(self.fn, **given)  # pyright: ignore[reportCallIssue]
+        return await returned if inspect.isawaitable(returned) else returned
+
+    def _with_context(self, arguments: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        context = self._arguments.context
+        return arguments if context is None else {**arguments, context: ctx}
+
+    def text(self, value: Any) -> str:
+        return head_and_tail(as_text(value), self._max_result)
+
+    async def compensate(self, arguments: dict[str, Any], ctx: ToolContext) -> bool:
+        if self._compensate is None:
+            return False
+        undo, context = self._compensate
+        given = arguments if context is None else {**arguments, context: ctx}
+        if inspect.iscoroutinefunction(undo):
+            await undo(**given)
+        else:
+            await ctx.in_thread(undo, **given)
+        return True
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+
+def as_text(value: Any) -> str:
+    """A tool's value as a model reads it: text as it is, nothing as the empty text, anything else as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value, enc_hook=_encoded).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolError(f"The tool has returned what is no JSON ({type(value).__name__}): {error}") from error
+
+
+def _encoded(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)  # pydantic's
+    if callable(dump):
+        return dump(mode="json")
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+async def _awaited(returned: Any) -> Any:
+    return await returned
+
+
+def _checked_name(fn: Callable[..., Any], given: str | None) -> str:
+    name = getattr(fn, "__name__", "") if given is None else given
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"a tool's name has letters, digits, _ and -, 64 at most: not {name!r}; give it as tool(name='…')"
+        )
+    return name
+
+
+def _places(most: int | None) -> int | None:
+    return None if most is None else checked.whole("max_concurrency", most, at_least=1)
+
+
+def _in_process(fn: Callable[..., Any], isolation: str, arguments: Arguments) -> bool:
+    if checked.one_of("isolation", isolation, ("thread", "process")) == "thread":
+        return False
+    if arguments.context is not None:
+        raise ConfigurationError("a tool in a process of its own gets no context: it cannot cross")
+    check_isolated(fn)
+    return True
+
+
+def _compensation(undo: Callable[..., Any] | None) -> tuple[Callable[..., Any], str | None] | None:
+    return None if undo is None else (undo, Arguments(undo, {}).context)
+
+
+# --- the decorator ------------------------------------------------------------------------------------------
+
+
+class _Decorator:
+    """`@tool(…)`."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+    def __call__(self, fn: Callable[P, R]) -> FunctionTool[P, R]:
+        return FunctionTool(fn, **self._options)
+
+
+@overload
+def tool(fn: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    fn: Callable[P, R],
+    /,
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    timeout: float | None = ...,
+    retries: int = ...,
+    max_concurrency: int | None = ...,
+    cancel: Literal["cancellable", "must_finish"] = ...,
+    compensate: Callable[..., Any] | None = ...,
+    approval: Approval = ...,
+    approval_prompt: Prompt | None = ...,
+    approval_timeout: float | None = ...,
+    approval_subject: Callable[[Mapping[str, Any]], str | None] = ...,
+    max_result: int = ...,
+    isolation: Literal["thread", "process"] = ...,
+) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    timeout: float | None = ...,
+    retries: int = ...,
+    max_concurrency: int | None = ...,
+    cancel: Literal["cancellable", "must_finish"] = ...,
+    compensate: Callable[..., Any] | None = ...,
+    approval: Approval = ...,
+    approval_prompt: Prompt | None = ...,
+    approval_timeout: float | None = ...,
+    approval_subject: Callable[[Mapping[str, Any]], str | None] = ...,
+    max_result: int = ...,
+    isolation: Literal["thread", "process"] = ...,
+) -> _Decorator: ...
+def tool(fn: Any = None, /, **options: Any) -> Any:
+    """Makes a function, plain or async, a tool: `@tool`, `@tool(…)` or `tool(fn, …)`.
+
+    The model sees its name, the text of its docstring and its arguments: their types (whatever JSON can be read into),
+    their descriptions (`Annotated[str, "…"]`, or the docstring's). A parameter annotated `ToolContext` gets the
+    context, and is not shown. What it returns goes to the model: text as it is, anything else as JSON; `ToolError`
+    tells it what went wrong, and so does any other exception.
+
+    `timeout`: seconds for a call, all its attempts included. `retries`: how often a call that raises is tried again.
+    `max_concurrency`: so many at once on one event loop. `cancel`: `must_finish` gives a call that has begun the whole
+    grace of a stop. `compensate`: called with the same arguments when a call was cut short. `approval`: `always`,
+    `never`, a predicate, or patterns of calls that run unasked (see `Rule`); `approval_prompt(**arguments)`: what
+    somebody is asked; `approval_timeout`: seconds, then a no; `approval_subject`: what patterns are compared with.
+    `max_result`: characters that the model gets, head and tail. `isolation`: `process` runs a blocking function where
+    it can be killed. Raises `ConfigurationError`.
+
+    A plain function runs in a daemon thread, which a stop cannot end: it is given 100 ms, abandoned, and named.
+    """
+    return _Decorator(options) if fn is None else FunctionTool(fn, **options)

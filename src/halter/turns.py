@@ -1,0 +1,140 @@
+"""The turns of one run of an agent: ask the model, run the tools that it calls, and again, until it has answered."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from halter.codec import Unfit
+from halter.core.calls import call_tools
+from halter.core.context import RunContext
+from halter.core.history import for_model
+from halter.core.tool_context import ToolContext
+from halter.errors import ToolError, TurnsExhausted
+from halter.hooks import called, overrides
+from halter.messages import Message, ToolCall, ToolResult
+from halter.request import ModelRequest
+
+if TYPE_CHECKING:
+    from halter.agent import Agent
+
+ONE_HANDOFF = "There is another handoff in this answer, and only the first one counts."
+
+
+class Turns:
+    """All that changes while an agent runs. `agent`: who speaks; after a handoff, another."""
+
+    def __init__(self, agent: Agent[Any], ctx: RunContext) -> None:
+        self.agent = agent
+        self.ctx = ctx
+        self._most = agent.max_turns
+        self._repairs = agent.output_retries
+        self._has_called = False
+
+    async def run(self) -> Any:
+        """Turns until there is an answer, and nobody has sent anything more; the answer as a value."""
+        ctx = self.ctx
+        for message in ctx.input:
+            ctx.say(message)
+        while True:
+            step = ctx.begin_step()
+            answer = await self._ask()
+            if answer.tool_calls:
+                await self._call(answer)
+            ctx.end_step()
+            correction: Message | None = None
+            if answer.tool_calls:
+                if step >= self._most:
+                    raise TurnsExhausted(
+                        f"agent {self.agent.name!r} still calls tools after {step} turns, its max_turns"
+                    )
+                ctx.steered()
+            elif not ctx.steered() or step >= self._most:
+                done, value = self._read(answer, is_last=step >= self._most)
+                if done:
+                    return value
+                correction = value
+            ctx.before_next_step()
+            if correction is not None:
+                ctx.say(correction)
+
+    # --- the model ------------------------------------------------------------------------------------------
+
+    async def _ask(self) -> Message:
+        agent, ctx = self.agent, self.ctx
+        request = await self._request()
+        request = await called(agent.hooks, "before_model", ctx, request) or request
+        answer = await agent.model.respond(request, ctx)
+        await called(agent.hooks, "after_model", ctx, answer)
+        return answer
+
+    async def _request(self) -> ModelRequest:
+        agent = self.agent
+        told = await self._instructions()
+        system = (Message.system(told),) if told else ()
+        return ModelRequest(
+            messages=for_model((*system, *self.ctx.messages)),
+            settings=agent.settings,
+            tools=agent.toolbox.specs,
+            # A choice that is forced holds until a tool has been called: else the agent could never answer.
+            tool_choice=None if self._has_called else agent.tool_choice,
+            output=agent.schema,
+        )
+
+    async def _instructions(self) -> str:
+        given = self.agent.instructions
+        if isinstance(given, str):
+            return given
+        told = given(self.ctx)
+        return await told if inspect.isawaitable(told) else told
+
+    def _read(self, answer: Message, *, is_last: bool) -> tuple[bool, Any]:
+        """The output, or what the model is told is wrong with its answer. Raises `OutputInvalid`."""
+        kind = self.agent.answer
+        if kind is None:
+            return True, answer.text or answer.refusal
+        try:
+            return True, kind.read(answer)
+        except Unfit as unfit:
+            if self._repairs == 0 or is_last:
+                raise kind.error(answer, unfit) from unfit
+            self._repairs -= 1
+            return False, kind.repair(unfit)
+
+    # --- its tools ------------------------------------------------------------------------------------------
+
+    async def _call(self, answer: Message) -> None:
+        agent, calls = self.agent, answer.tool_calls
+        handoffs = [call for call in calls if call.name in agent.toolbox.handoffs]
+        results = await call_tools(
+            self.ctx,
+            calls,
+            agent.toolbox.tools,
+            in_order=not agent.parallel_tools,
+            before=self._before(handoffs) if overrides(agent.hooks, "before_tool") or len(handoffs) > 1 else None,
+            after=self._after if overrides(agent.hooks, "after_tool") else None,
+        )
+        self._has_called = True
+        if handoffs and _succeeded(handoffs[0], results):
+            self._hand_off(agent.toolbox.handoffs[handoffs[0].name])
+
+    def _before(self, handoffs: list[ToolCall]) -> Any:
+        async def before(ctx: ToolContext, call: ToolCall) -> Any:
+            if any(call is another for another in handoffs[1:]):
+                raise ToolError(ONE_HANDOFF)
+            return await called(self.agent.hooks, "before_tool", ctx, call)
+
+        return before
+
+    async def _after(self, ctx: ToolContext, call: ToolCall, result: ToolResult) -> Any:
+        return await called(self.agent.hooks, "after_tool", ctx, call, result)
+
+    def _hand_off(self, agent: Agent[Any]) -> None:
+        self.agent = agent
+        self._repairs = agent.output_retries
+        self._has_called = False
+        self.ctx.hand_off(agent.name)
+
+
+def _succeeded(call: ToolCall, results: tuple[ToolResult, ...]) -> bool:
+    return any(result.call_id == call.id and not result.is_error for result in results)
