@@ -1,0 +1,138 @@
+"""A tool that changes one file: what it would do is shown as a diff, and what was approved is what is done.
+
+1. What the file held when somebody was asked is kept with the call's arguments; if it holds something else when the
+call runs, nothing is changed. 2. Without a question, a change that somebody else was faster than is made anew. 3. A
+stop lets a change that has begun finish: it takes milliseconds, and the model is told the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from halter.core.tool_context import ToolContext
+from halter.errors import ToolError
+from halter.tools.approval import Approval
+from halter.tools.contents import Changed, Contents, Look, load, replace
+from halter.tools.diff import unified
+from halter.tools.explained import explained
+from halter.tools.function import FunctionTool
+from halter.tools.root import Root
+
+Plan: TypeAlias = Callable[..., bytes]  # (seen, path, **arguments but the path) → what the file should hold
+MOST_TRIES = 20
+TIMEOUT = 30.0  # seconds for a call
+
+
+class Seen(dict[str, Any]):
+    """A call's arguments. `seen`: the file's path and what it held when somebody was asked; `None` if nobody was."""
+
+    seen: tuple[str, bytes | None] | None = None
+
+
+class FileChange(FunctionTool[..., str]):
+    """A tool whose function takes `path` and more; `plan`, called with the same, says what it makes of the file.
+
+    `makes_parents`: makes the directories that are missing.
+
+    `approval`: patterns are compared with the file's real path, links followed, from the root on.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        fn: Callable[..., str],
+        plan: Plan,
+        *,
+        approval: Approval,
+        timeout: float,
+        makes_parents: bool = False,
+    ) -> None:
+        super().__init__(fn, approval=approval, approval_subject=self._subject, cancel="must_finish", timeout=timeout)
+        self._root = root
+        self._plan = plan
+        self._makes_parents = makes_parents
+
+    def unasked(self, **arguments: Any) -> str:
+        """Makes the change at once; blocks. Returns what the model is told. Raises `ToolError`."""
+        return self._change(Seen(arguments), lambda: None)
+
+    def read(self, arguments: str) -> Seen:
+        return Seen(super().read(arguments))
+
+    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
+        if not await self._rule.asks(arguments):
+            return None
+        assert isinstance(arguments, Seen)  # `read` has made it
+        return await ctx.in_thread(self._preview, arguments, ctx.token.raise_if_cancelled)
+
+    async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> str:
+        assert isinstance(arguments, Seen)
+        return await ctx.blocking(self._change, arguments, ctx.token.raise_if_cancelled)
+
+    def _subject(self, arguments: Mapping[str, Any]) -> str | None:
+        """The real path; `None`, which fits no pattern, if there is none."""
+        try:
+            return self._root.name_of(arguments["path"])
+        except (ToolError, OSError):
+            return None
+
+    def _preview(self, arguments: Seen, look: Look) -> str:
+        """The diff that somebody is asked about. Raises `ToolError` if the call cannot succeed: then nobody is."""
+        given = arguments["path"]
+        try:
+            path, seen = self._root.name_of(given), self._load(given, look)
+        except OSError as error:
+            raise explained(self._root, given, error) from error
+        planned = self._planned(seen, path, arguments)
+        arguments.seen = (path, seen)
+        return f"{self.name} wants to change {self._root.path}/{path}:\n\n{_diff(path, seen, planned)}"
+
+    def _load(self, path: str, look: Look) -> bytes | None:
+        try:
+            with self._root.at(path) as place:
+                return load(place, look)
+        except FileNotFoundError:
+            return None  # its directory is made with it
+
+    def _planned(self, seen: bytes | None, path: str, arguments: Mapping[str, Any]) -> bytes:
+        return self._plan(seen, path, **{name: value for name, value in arguments.items() if name != "path"})
+
+    def _change(self, arguments: Seen, look: Look) -> str:
+        try:
+            return self._attempted(arguments, look)
+        except OSError as error:
+            raise explained(self._root, arguments["path"], error) from error
+
+    def _attempted(self, arguments: Seen, look: Look) -> str:
+        for _ in range(MOST_TRIES):
+            with self._root.at(arguments["path"], make_parents=self._makes_parents) as place:
+                seen = load(place, look)
+                if arguments.seen not in (None, (place.path, seen)):
+                    raise Changed(f"{place.path} has changed since the change was approved: read it, and ask again")
+                data = self._planned(seen, place.path, arguments)
+                try:
+                    replace(place, seen, data, look)
+                except Changed:
+                    if arguments.seen is not None:
+                        raise
+                else:
+                    return _said(place.path, seen, data)
+        raise Changed(f"{arguments['path']} keeps changing: somebody else is writing it")
+
+
+def _diff(path: str, seen: bytes | None, planned: bytes) -> str:
+    return unified(path, None if seen is None else _shown(seen, path), _shown(planned, path))
+
+
+def _shown(data: bytes, path: str) -> str:
+    try:
+        return Contents.of(data, path).text
+    except ToolError as error:
+        return f"({error})\n"
+
+
+def _said(path: str, seen: bytes | None, data: bytes) -> str:
+    lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    did = "Made" if seen is None else "Changed"
+    return f"{did} {path}: it has {lines:,} lines, {len(data):,} bytes now."

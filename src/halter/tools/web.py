@@ -1,0 +1,205 @@
+"""A page of the web, fetched for a model: bounded, without a way into the network that it runs in, and stopped as a
+model's request is.
+
+1. Each address is checked where it is connected to, after each redirect, so that no name can lead elsewhere. 2. The
+sockets are those of `net/sockets.py`: a stop closes them, and they have their lines in the receipt. 3. What is beyond
+the bound is never read.
+"""
+
+from __future__ import annotations
+
+import codecs
+import http
+import re
+import socket
+from collections.abc import Mapping
+from email.message import Message
+from fnmatch import fnmatchcase
+from urllib.parse import urljoin
+
+import msgspec
+from yarl import URL
+
+from halter.core.context import RunContext
+from halter.core.ports import ByteSource, HttpRequest
+from halter.errors import ProviderError, ToolError
+from halter.net.addresses import is_public
+from halter.net.proxies import proxy_for
+from halter.tools.html_text import text_of
+
+REDIRECTS = (301, 302, 303, 307, 308)
+LONGEST_REFUSAL = 2000  # characters of the body of an error
+LONGEST_URL = 8000
+_HTML = ("text/html", "application/xhtml+xml")
+_TEXTS = re.compile(r"text/.+|.+\+(json|xml|yaml)|application/(json|xml|yaml|x-yaml|toml|javascript|x-ndjson)")
+_META = re.compile(rb"<meta[^>]{0,500}charset=[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+class Unwatched:
+    """A `Progress` that nobody looks at: the call has one time-out, for all of its phases."""
+
+    def connecting(self) -> None:
+        """Nothing waits for it."""
+
+    def sending(self) -> None:
+        """Nothing waits for it."""
+
+
+class Web:
+    """What may be fetched, and how much of it; immutable. `allow`: hosts, as `example.com` or `*.example.org`.
+
+    `public_only`: addresses of the public internet alone, which `source` has to hold.
+    """
+
+    def __init__(
+        self, *, source: ByteSource, allow: tuple[str, ...] | None, public_only: bool, max_bytes: int, follow: int
+    ) -> None:
+        self._source = source
+        self._allow = None if allow is None else tuple(pattern.lower() for pattern in allow)
+        self._public_only = public_only
+        self._max_bytes = max_bytes
+        self._follow = follow
+
+    async def text(self, url: str, ctx: RunContext) -> str:
+        """The page at `url` as text, redirects followed. Cancelled, it leaves no connection behind.
+
+        Raises `ToolError` for what is not allowed, is no text, or cannot be had.
+        """
+        asked = url
+        for hops in range(self._follow + 1):
+            url = self._checked(url)
+            await self._check_behind_proxy(url, ctx)
+            answer = await self._get(url, ctx)
+            if answer.location is None:
+                text = await ctx.in_thread(answer.text, ctx)
+                return text if hops == 0 else f"(from {url})\n\n{text}"
+            url = urljoin(url, answer.location)
+        raise ToolError(f"{asked} redirects more than {self._follow} times; the last one is to {url}")
+
+    def _checked(self, url: str) -> str:
+        """The URL without its fragment, if it is one that may be fetched."""
+        place = _parsed(url)
+        if place.user is not None or place.password is not None:
+            raise ToolError("a URL with a user or a password in it is not fetched")
+        host = (place.raw_host or "").lower().rstrip(".")
+        if self._allow is not None and not any(fnmatchcase(host, pattern) for pattern in self._allow):
+            raise ToolError(f"{host} is not allowed: only {', '.join(self._allow)}")
+        return str(place.with_fragment(None))
+
+    async def _check_behind_proxy(self, url: str, ctx: RunContext) -> None:
+        """A proxy looks names up itself, where nobody can check what it finds: at least what we find is looked at."""
+        if not self._public_only or proxy_for(url) is None:
+            return
+        host = URL(url).raw_host or ""
+        try:
+            found = await ctx.in_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+        except OSError:
+            return  # behind a proxy a machine need not know names
+        for *_, address in found:
+            if not is_public(str(address[0])):
+                raise ToolError(f"{host} is at {address[0]}, which is no address of the public internet")
+
+    async def _get(self, url: str, ctx: RunContext) -> Answer:
+        request = HttpRequest(url=url, headers=HEADERS, body=b"", method="GET")
+        try:
+            async with self._source.open(request, ctx, Unwatched()) as stream:
+                location = stream.headers.get("location") if stream.status in REDIRECTS else None
+                if location is not None:
+                    return Answer(url=url, status=stream.status, location=location)
+                kind, charset = content_type(stream.headers)
+                if stream.status < 400 and not is_readable(kind):
+                    raise ToolError(f"{url} is {kind}, which is no text: only pages, plain text and JSON can be read")
+                body = bytearray()
+                async for piece in stream:
+                    body += piece
+                    if len(body) > self._max_bytes:
+                        break  # leaving the stream early ends the connection
+                return Answer(
+                    url=url,
+                    status=stream.status,
+                    kind=kind,
+                    charset=charset,
+                    body=bytes(body[: self._max_bytes]),
+                    is_cut=len(body) > self._max_bytes,
+                )
+        except ProviderError as error:
+            ctx.token.raise_if_cancelled()
+            raise ToolError(str(error)) from error
+
+
+HEADERS: Mapping[str, str] = {
+    "accept": "text/html, text/plain, application/json;q=0.9, text/*;q=0.8, */*;q=0.1",
+    "user-agent": "halter",
+}
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server has said. `location`: where it says to look instead."""
+
+    url: str
+    status: int
+    location: str | None = None
+    kind: str = ""
+    charset: str | None = None
+    body: bytes = b""
+    is_cut: bool = False
+
+    def text(self, ctx: RunContext) -> str:
+        """The body as text; blocks. Raises `ToolError` for the body of an error, and `RunCancelled`."""
+        look = ctx.token.raise_if_cancelled
+        text = self._decoded()
+        if self.kind in _HTML or (not self.kind and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
+            text = text_of(text, self.url, look)
+        if self.status >= 400:
+            said = f"{self.url} answered {self.status} {_phrase(self.status)}: {text[:LONGEST_REFUSAL]}"
+            raise ToolError(said.strip())
+        return f"{text}\n\n(cut after {len(self.body):,} bytes)" if self.is_cut else text
+
+    def _decoded(self) -> str:
+        if not self.kind and b"\0" in self.body[:1024] and not self.body.startswith(tuple(mark for mark, _ in _MARKS)):
+            raise ToolError(f"{self.url} is no text")
+        marked = next((name for mark, name in _MARKS if self.body.startswith(mark)), None)
+        named = _META.search(self.body[:4096]) if self.kind in _HTML else None
+        for charset in (marked, self.charset, named[1].decode("ascii") if named else None):
+            try:
+                if charset is not None:
+                    return self.body.decode(charset, "replace")
+            except (LookupError, UnicodeError):
+                pass  # a name that is none, or no name of a text's encoding
+        return self.body.decode("utf-8", "replace")
+
+
+def content_type(headers: Mapping[str, str]) -> tuple[str, str | None]:
+    """The media type in lower case, empty if there is none, and the charset that it names."""
+    given = headers.get("content-type")
+    if not given:
+        return "", None
+    message = Message()
+    message["content-type"] = given
+    charset = message.get_param("charset")
+    return message.get_content_type(), charset if isinstance(charset, str) else None
+
+
+def is_readable(kind: str) -> bool:
+    """Whether a media type is some text; an unnamed one is looked at when it is here."""
+    return not kind or kind in _HTML or _TEXTS.fullmatch(kind) is not None
+
+
+def _phrase(status: int) -> str:
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def _parsed(url: str) -> URL:
+    """As the library reads it that will connect: two readings of one URL are how checks are passed by."""
+    try:
+        place = URL(url)
+        is_web = place.scheme in ("http", "https") and bool(place.raw_host) and place.port is not None
+    except ValueError as error:
+        raise ToolError(f"{url[:200]!r} is no URL: {error}") from error
+    if not is_web or len(url) > LONGEST_URL or any(ord(character) < 32 for character in url):
+        raise ToolError(f"{url[:200]!r} cannot be fetched: use a whole URL that begins with http:// or https://")
+    return place
