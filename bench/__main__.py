@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from bench import machine, page
+from bench.agents import measure_agents, measure_calls, measure_nesting
 from bench.child import ChildFailed
 from bench.cost import measure_flood, measure_paced
 from bench.formats import measure_formats
@@ -25,6 +26,10 @@ SUBJECTS: dict[str, tuple[Sequence[Measure], str]] = {
     "paced": ((measure_paced,), "CPU per token of 20 streams at 100 tokens/s"),
     "stop": ((measure_stop,), "from cancel() to the provider seeing the close, in four states, from three places"),
     "crowd": ((measure_crowd,), "the same among 1,000 other streams"),
+    "agents": (
+        (measure_nesting, measure_calls, measure_agents),
+        "what nesting, a tool call, and a thousand agents at once cost",
+    ),
     "memory": ((measure_idle, measure_held), "of an idle stream, and of a long run that is held"),
     "import": ((measure_imports,), "how long `import halter` takes"),
 }

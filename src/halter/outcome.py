@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -166,7 +166,8 @@ class RunResult(Generic[T_co]):
     """Everything that a run produced, whichever way it ended.
 
     `output`: what the body returned (`None` unless completed). `text`: this runnable's own answer, as far as it
-    came. `messages`: the whole conversation, fit for `history=` of a next run.
+    came. `messages`: the whole conversation, fit for `history=` of a next run. `state`: of what has one (teams, crews,
+    flows), as far as it came, fit for `state=` of a next run.
     `undelivered`: what `run.send()` brought too late for another turn. `error`: what the body raised,
     also when a stop had been claimed before. `cancellation`, `receipt`: only after a stop.
     """
@@ -177,6 +178,7 @@ class RunResult(Generic[T_co]):
     text: str = ""
     messages: tuple[Message, ...] = ()
     undelivered: tuple[Message, ...] = ()
+    state: Any = None
     usage: Usage = field(default_factory=Usage)
     error: BaseException | None = None
     cancellation: Cancellation | None = None

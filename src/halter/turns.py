@@ -30,6 +30,8 @@ class Turns:
         self._most = agent.max_turns
         self._repairs = agent.output_retries
         self._has_called = False
+        self._told: list[Message] = []  # the conversation as the model gets it, so far
+        self._known = 0  # messages of the conversation that are in it
 
     async def run(self) -> Any:
         """Turns until there is an answer, and nobody has sent anything more; the answer as a value."""
@@ -73,13 +75,21 @@ class Turns:
         told = await self._instructions()
         system = (Message.system(told),) if told else ()
         return ModelRequest(
-            messages=for_model((*system, *self.ctx.messages)),
+            messages=(*system, *self._conversation()),
             settings=agent.settings,
             tools=agent.toolbox.specs,
             # A choice that is forced holds until a tool has been called: else the agent could never answer.
             tool_choice=None if self._has_called else agent.tool_choice,
             output=agent.schema,
         )
+
+    def _conversation(self) -> list[Message]:
+        """What came before this run is repaired once; what it adds is whole."""
+        messages = self.ctx.messages
+        new = messages[self._known :]
+        self._told.extend(new if self._known else for_model(new))
+        self._known = len(messages)
+        return self._told
 
     async def _instructions(self) -> str:
         given = self.agent.instructions
@@ -105,26 +115,30 @@ class Turns:
 
     async def _call(self, answer: Message) -> None:
         agent, calls = self.agent, answer.tool_calls
-        handoffs = [call for call in calls if call.name in agent.toolbox.handoffs]
+        self._handoff = None
         results = await call_tools(
             self.ctx,
             calls,
             agent.toolbox.tools,
             in_order=not agent.parallel_tools,
-            before=self._before(handoffs) if overrides(agent.hooks, "before_tool") or len(handoffs) > 1 else None,
+            before=self._before if overrides(agent.hooks, "before_tool") or agent.toolbox.handoffs else None,
             after=self._after if overrides(agent.hooks, "after_tool") else None,
         )
         self._has_called = True
-        if handoffs and _succeeded(handoffs[0], results):
-            self._hand_off(agent.toolbox.handoffs[handoffs[0].name])
+        if self._handoff is not None:
+            call, to = self._handoff
+            place = next(place for place, each in enumerate(calls) if each is call)
+            if not results[place].is_error:
+                self._hand_off(to)
 
-    def _before(self, handoffs: list[ToolCall]) -> Any:
-        async def before(ctx: ToolContext, call: ToolCall) -> Any:
-            if any(call is another for another in handoffs[1:]):
+    async def _before(self, ctx: ToolContext, call: ToolCall) -> Any:
+        given = await called(self.agent.hooks, "before_tool", ctx, call)
+        to = self.agent.toolbox.handoffs.get((given or call).name) if isinstance(given or call, ToolCall) else None
+        if to is not None:
+            if self._handoff is not None:
                 raise ToolError(ONE_HANDOFF)
-            return await called(self.agent.hooks, "before_tool", ctx, call)
-
-        return before
+            self._handoff = call, to
+        return given
 
     async def _after(self, ctx: ToolContext, call: ToolCall, result: ToolResult) -> Any:
         return await called(self.agent.hooks, "after_tool", ctx, call, result)
@@ -134,7 +148,3 @@ class Turns:
         self._repairs = agent.output_retries
         self._has_called = False
         self.ctx.hand_off(agent.name)
-
-
-def _succeeded(call: ToolCall, results: tuple[ToolResult, ...]) -> bool:
-    return any(result.call_id == call.id and not result.is_error for result in results)

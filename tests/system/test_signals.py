@@ -11,6 +11,8 @@ import pytest
 from halter import cancel_on_signals, runnable
 from halter.errors import UsageError
 
+from ..bounds import assert_within
+
 # What every script begins with: a run that stalls on an idle loop, and says when it does.
 STALLS = """
     import asyncio, os, signal, sys, threading, time
@@ -74,7 +76,7 @@ def test_a_plain_signal_handler_stops_a_run_on_an_idle_loop(script: Any, loop_na
         interrupt=1,
     )
     assert ended.quietly() == "cancelled word \n"
-    assert ended.took < 1.5
+    assert_within(1.5, ended.took)
 
 
 @pytest.mark.scenario("B13")

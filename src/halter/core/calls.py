@@ -26,15 +26,17 @@ from halter.core.ports import Tool
 from halter.core.resources import Resource
 from halter.core.run_token import RunToken
 from halter.core.tool_context import ToolContext
-from halter.errors import RunCancelled, ToolError
+from halter.errors import RunCancelled, ToolError, UsageError
 from halter.messages import Message, ToolCall, ToolResult
 from halter.outcome import Cancellation, CancelMode, CancelReason, Ended
 
 RETRY_DELAY = 0.1  # seconds before the second attempt; twice as long before each further one
+SHORT_ERROR = 2_000  # characters that are told of any failure, however short the tool keeps its results
 DENIED = "This call was not allowed."
 _logger = logging.getLogger("halter")
 
 Before: TypeAlias = Callable[[ToolContext, ToolCall], Awaitable[ToolCall | str | None]]
+Ending: TypeAlias = tuple[events.ToolOutcome, str]
 After: TypeAlias = Callable[[ToolContext, ToolCall, ToolResult], Awaitable[str | None]]
 
 
@@ -55,6 +57,7 @@ async def call_tools(
     """
     execution = ctx._execution
     calls = execution.calls = [Call(execution, request, tools, before, after) for request in requests]
+    execution.announced = ()
     for call in calls:
         ctx.token.raise_if_cancelled()
         call.start()
@@ -95,6 +98,7 @@ class Call:
         "resource",
         "result",
         "token",
+        "tool",
     )
 
     def __init__(
@@ -118,6 +122,7 @@ class Call:
         self.ended: asyncio.Future[None] = loop.create_future()
         self.given_up: asyncio.Future[None] = loop.create_future()
         self.resource: Resource | None = None
+        self.tool: Tool | None = None  # what runs: a hook may have chosen another than the model
         self._tools = tools
         self._before = before
         self._after = after
@@ -152,8 +157,7 @@ class Call:
 
     @property
     def _must_finish(self) -> bool:
-        tool = self._tools.get(self.request.name)
-        return self._is_compensating or (tool is not None and tool.rules.must_finish)
+        return self._is_compensating or (self.tool is not None and self.tool.rules.must_finish)
 
     @property
     def _is_running(self) -> bool:
@@ -185,23 +189,27 @@ class Call:
         task.add_done_callback(self._on_task_done)
 
     async def _main(self) -> None:
-        try:
-            outcome, text = await self._come_to_an_end()
-        except BaseException as error:
-            outcome, text = await self._cut_short(error)
-        if not self.is_over:
-            text = await self._after_hook(outcome, text)
+        outcome, text = await self._caught(self._come_to_an_end())
+        if self._after is not None and outcome != "cancelled" and not self.is_over and not self.ended.done():
+            outcome, text = await self._caught(self._changed(self._after, outcome, text))
         self.end(outcome, text)
 
-    async def _come_to_an_end(self) -> tuple[events.ToolOutcome, str]:
+    async def _caught(self, way: Awaitable[Ending]) -> Ending:
+        """Nothing that a tool or a hook raises may travel through the loop."""
+        try:
+            return await way
+        except BaseException as error:
+            return self._cut_short(error)
+
+    async def _come_to_an_end(self) -> Ending:
         """What the call comes to, if nothing cuts it short."""
         request = self.request
         if self._before is not None:
             answer = await self._before(self.context, request)
             if isinstance(answer, str):
                 return "ok", answer
-            request = answer or request
-        tool = self._tools.get(request.name)
+            request = request if answer is None else _call_in(answer)
+        tool = self.tool = self._tools.get(request.name)
         if tool is None:
             there = ", ".join(sorted(self._tools)) or "none"
             raise ToolError(f"There is no tool {request.name!r}. There are: {there}.")
@@ -215,7 +223,7 @@ class Call:
             try:
                 return "ok", tool.text(await self._attempts(tool, arguments))
             except (asyncio.CancelledError, RunCancelled):
-                if self._was_cut and not self.is_over:
+                if self._was_cut and not self.is_over and self.began_at is not None:
                     return await self._undone(tool, arguments)
                 raise
 
@@ -284,46 +292,66 @@ class Call:
         patience = execution.options.grace if resource.patience is None else resource.patience
         self._timer = execution.home.loop.call_later(patience, stopping.give_up, resource, execution)
 
-    async def _cut_short(self, error: BaseException) -> tuple[events.ToolOutcome, str]:
+    def _cut_short(self, error: BaseException) -> Ending:
         if isinstance(error, asyncio.CancelledError | RunCancelled) and (self._was_cut or self.began_at is None):
-            return ("cancelled", NOT_RUN) if self.began_at is None else self._ended_early()
+            if self.began_at is None:
+                return "cancelled", NOT_RUN
+            return ("cancelled", MAY_HAVE_RUN) if self.is_over else self._ended_early()
         if isinstance(error, ToolError):
-            return "error", str(error)
+            return "error", self._bounded(str(error))
         if isinstance(error, Exception | asyncio.CancelledError):
             _logger.info("call %s of %s failed", self.request.id, self.request.name, exc_info=error)
-            return "error", _described(error)
-        if not self.ended.done():  # SystemExit, KeyboardInterrupt: whoever waits for the run gets it
-            self.ended.set_exception(error)
-            self.ended.exception()  # looked at: after a stop nobody else will
+            return "error", self._bounded(_described(error))
+        self.surface(error)
         return "error", type(error).__name__
 
-    async def _undone(self, tool: Tool, arguments: Any) -> tuple[events.ToolOutcome, str]:
+    def surface(self, error: BaseException) -> None:
+        """`SystemExit`, `KeyboardInterrupt`: whoever waits for the run gets it."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+            self.ended.exception()  # looked at: after a stop nobody else will
+
+    def _bounded(self, text: str) -> str:
+        """What went wrong can be as long as any result."""
+        return text if len(text) <= SHORT_ERROR or self.tool is None else self.tool.text(text)
+
+    async def _undone(self, tool: Tool, arguments: Any) -> Ending:
         """After the cut: its compensation, which has the whole grace."""
         outcome, text = self._ended_early()
-        self._is_compensating, self.expired = True, False
+        self._begin_to_compensate()
         try:
             if await tool.compensate(arguments, self.context):
                 return outcome, f"{text} What it had done was undone."
         except Exception as error:
             _logger.exception("the compensation of %s failed", self.request.name)
-            return outcome, f"{text} Undoing it failed: {error}"
+            return outcome, self._bounded(f"{text} Undoing it failed: {error}")
         finally:
             self._is_compensating = False
         return outcome, text
 
-    def _ended_early(self) -> tuple[events.ToolOutcome, str]:
+    def _begin_to_compensate(self) -> None:
+        """Neither the call's own time-out nor the short patience with a thread counts for what undoes it."""
+        execution, resource = self.execution, self.resource
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.expired and resource is not None and execution.home is not None:
+            self._timer = execution.home.loop.call_later(execution.options.grace, stopping.give_up, resource, execution)
+        self._is_compensating, self.expired = True, False
+
+    def _ended_early(self) -> Ending:
         if self.expired and self.deadline is not None:
             return "error", "This call took too long and was ended: part of it may have taken effect."
         return "cancelled", MAY_HAVE_RUN
 
-    async def _after_hook(self, outcome: events.ToolOutcome, text: str) -> str:
-        if self._after is None or outcome == "cancelled" or self.ended.done():
-            return text
+    async def _changed(self, after: After, outcome: events.ToolOutcome, text: str) -> Ending:
+        """What the hook makes of the result; stopped while it looks, the result is what it was."""
         try:
-            changed = await self._after(self.context, self.request, self._result_of(outcome, text))
+            changed = await after(self.context, self.request, self._result_of(outcome, text))
         except asyncio.CancelledError:
-            return text
-        return text if changed is None else changed
+            return outcome, text
+        if changed is not None and not isinstance(changed, str):
+            raise UsageError(f"after_tool returns text for the model, or nothing, not {type(changed).__name__}")
+        return outcome, text if changed is None else changed
 
     def _result_of(self, outcome: events.ToolOutcome, text: str) -> ToolResult:
         return ToolResult(self.request.id, text, is_error=outcome != "ok")
@@ -333,10 +361,19 @@ class Call:
         if self.is_over:
             self._late(outcome, text)
             return
-        self.outcome = outcome
-        self.result = self._result_of(outcome, text)
+        self._write_down(outcome, text)
         if self._timer is not None:
             self._timer.cancel()
+        self._end_what_it_has("at its end")
+        self._cell.call = None  # nothing that outlives the call keeps it
+        if self.resource is not None:
+            self.resource.end(Ended.CANCELLED if outcome == "cancelled" else Ended.FINISHED)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _write_down(self, outcome: events.ToolOutcome, text: str) -> None:
+        self.outcome = outcome
+        self.result = self._result_of(outcome, text)
         self.execution.write(
             events.ToolFinished,
             call_id=self.request.id,
@@ -345,12 +382,6 @@ class Call:
             result=text,
             elapsed=self._elapsed(),
         )
-        self._end_what_it_has("at its end")
-        self._cell.call = None  # nothing that outlives the call keeps it
-        if self.resource is not None:
-            self.resource.end(Ended.CANCELLED if outcome == "cancelled" else Ended.FINISHED)
-        if not self.ended.done():
-            self.ended.set_result(None)
 
     def _elapsed(self) -> float:
         return 0.0 if self.began_at is None else time.monotonic() - self.began_at
@@ -367,10 +398,14 @@ class Call:
                     child.cancel(f"its tool call ended {when}", reason=CancelReason.TIMEOUT)
 
     def seal(self) -> None:
-        """The run ends: so does the call."""
-        if not self.is_over:
-            begun = self.began_at is not None
-            self.end("abandoned" if begun else "cancelled", MAY_HAVE_RUN if begun else NOT_RUN)
+        """The run ends: so does the call. On another thread than the loop's, which is lost, it is only written down."""
+        if self.is_over:
+            return
+        ending: Ending = ("cancelled", NOT_RUN) if self.began_at is None else ("abandoned", MAY_HAVE_RUN)
+        if self.execution.home is not None and self.execution.home.is_here:
+            self.end(*ending)
+        else:
+            self._write_down(*ending)
 
     def _on_resource_end(self, resource: Resource) -> None:
         if resource.ended is Ended.ABANDONED:
@@ -393,12 +428,13 @@ class Call:
         """Its thread has come to an end; if the call was given up, that is late."""
         error = future.exception()
         if not self.is_over:
-            return
-        tool = self._tools.get(self.request.name)
-        if error is not None or tool is None:
-            self._late("error", _described(error))
-        else:
-            self._late("ok", tool.text(future.result()))
+            return None
+        if error is None and self.tool is not None:
+            try:
+                return self._late("ok", self.tool.text(future.result()))
+            except Exception as unfit:
+                error = unfit
+        self._late("error", self._bounded(_described(error)))
 
     def _late(self, outcome: events.ToolOutcome, text: str) -> None:
         """In the log while the run goes on; after its end, to the observers alone: an ended log never grows."""
@@ -419,6 +455,12 @@ class Call:
             execution.log.append(late)
         elif log.publish is not None:
             log.publish(late)
+
+
+def _call_in(answer: Any) -> ToolCall:
+    if not isinstance(answer, ToolCall):
+        raise UsageError(f"before_tool returns a ToolCall, text or nothing, not {type(answer).__name__}")
+    return answer
 
 
 def _described(error: BaseException | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -38,6 +38,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 THREAD_PATIENCE = 0.1  # seconds
 LOOK_AGAIN = 0.001  # seconds
+
+
+def _never(_: object) -> bool:
+    return False
 
 
 class RunContext:
@@ -207,6 +211,15 @@ class RunContext:
                 self._execution.end_at_boundary(request)
             raise RunCancelled(f"stopped after a turn: {request}", cancellation=request)
 
+    @property
+    def state(self) -> Any:
+        """What a next run may go on from: given as `run(state=…)`, and in the result, however the run ends."""
+        return self._execution.state
+
+    def keep(self, state: Any) -> None:
+        """Makes this the run's state. Keep whole values only: a stop may come at the next `await`."""
+        self._execution.state = state
+
     def say(self, message: Message) -> None:
         """Adds a message to the conversation."""
         self._execution.conversation.append(message)
@@ -239,6 +252,30 @@ class RunContext:
     def speak_through(self, child: Run[Any]) -> None:
         """From here on the child's answer is this run's own: `text`, and what `text_stream` reads. Home loop only."""
         self._execution.speak_through(child._execution)
+
+    async def wait_for_children(
+        self, runs: Sequence[Run[T]], is_enough: Callable[[Sequence[Run[T]]], bool] = _never
+    ) -> list[Run[T]]:
+        """Waits until all these children are over, or those that are `is_enough`; these, in the order of their ends.
+
+        `is_enough(over)`: asked whenever another has ended. Observing: cancelled, it leaves the children alone.
+        """
+        execution = self._execution
+        over: list[Run[T]] = []
+        waiting = list(runs)
+
+        def look() -> bool:
+            ended = [run for run in waiting if run.is_done]
+            waiting[:] = [run for run in waiting if not run.is_done]
+            over.extend(sorted(ended, key=lambda run: run._execution.last_seq))
+            return not waiting or (bool(over) and is_enough(over))
+
+        lifted = execution.log.lift(inside=True)
+        try:
+            await execution.changed.wait_until(look)
+        finally:
+            lifted()
+        return over
 
     # --- resources ------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from halter.core.reply import Reply
 from halter.core.resources import Owner, Resource
 from halter.core.run_token import RunToken
 from halter.errors import BusyError, RunCancelled, RunLost
-from halter.messages import Message, Usage
+from halter.messages import Message, ToolCall, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, Ended, RunResult, RunStatus
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Execution:
         self.deadline: float | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.governor: Registration | None = None
+        self.announced: tuple[ToolCall, ...] = ()  # called by the last answer, and not taken up yet
         self.calls: list[Call] = []  # of the turn that is under way
         # What it produces.
         self.pieces: list[str] = []
@@ -86,6 +87,7 @@ class Execution:
         self.step = 0
         self.open_step: int | None = None
         self.usage = Usage()
+        self.state = options.state  # what a next run may go on from
         self.inputs: dict[str, Asked] = {}
         self.token = RunToken(self)
         self.steering: deque[Message] = deque()
@@ -104,7 +106,8 @@ class Execution:
             "parent_id": parent.id if parent else None,
             "root_id": self.root.id,
         }
-        self.agent_stamp: dict[str, Any] = {**self.stamp, "agent": definition.name, "task": None}
+        task = options.task or (parent.agent_stamp["task"] if parent else None)
+        self.agent_stamp: dict[str, Any] = {**self.stamp, "agent": definition.name, "task": task}
 
     # --- looking --------------------------------------------------------------------------------------------
 

@@ -25,3 +25,5 @@ class RunOptions:
     budget: Budget | None = None
     grace: float = 5.0
     tags: tuple[str, ...] = ()
+    state: Any = None
+    task: str | None = None  # how the events of the run, and of those under it, are marked

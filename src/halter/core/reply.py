@@ -34,6 +34,7 @@ class Reply:
         "_parent_id",
         "_root_id",
         "_run_id",
+        "_task",
         "_text",
         "asked",
         "assembly",
@@ -51,6 +52,7 @@ class Reply:
         self._parent_id: str | None = execution.stamp["parent_id"]
         self._root_id: str = execution.root.id
         self._agent: str = execution.agent_stamp["agent"]
+        self._task: str | None = execution.agent_stamp["task"]
         self.message_id = new_id()
         self.assembly = Assembly()
         self.shown = False
@@ -82,7 +84,7 @@ class Reply:
                 root_id=self._root_id,
                 at=time.time(),
                 agent=self._agent,
-                task=None,
+                task=self._task,
                 text=text,
                 message_id=self.message_id,
                 first_seq=seq,
@@ -151,6 +153,7 @@ class Reply:
         if self.message_id in self._execution.replies:
             for call in message.tool_calls:
                 self._execution.write(events.ToolCalled, call_id=call.id, name=call.name, arguments=call.arguments)
+            self._execution.announced = message.tool_calls
             return self._close(message)
         return message
 

@@ -70,6 +70,12 @@ class Runnable(Generic[T_co]):
         """The input as the body expects it. Raises `ConfigurationError`; called by `run()`."""
         return input
 
+    def check_state(self, state: Any) -> Any:
+        """The state to go on from, as the body expects it. Raises `ConfigurationError`; called by `run()`."""
+        if state is not None:
+            raise ConfigurationError(f"{self.name} has no state to go on from: leave state= out")
+        return None
+
     def check_price(self) -> None:
         """Raises `ConfigurationError` if it is not known what its model costs; called by `run()` under a limit."""
 
@@ -85,6 +91,8 @@ class Runnable(Generic[T_co]):
         budget: Budget | None = None,
         grace: float | None = None,
         tags: Iterable[str] = (),
+        state: Any = None,
+        task: str | None = None,
         parent: Run[Any] | _Inherit | None = INHERIT,
     ) -> Run[T_co]:
         """A handle on one run of this, at once; it starts with its first use.
@@ -92,8 +100,9 @@ class Runnable(Generic[T_co]):
         `history`: the conversation before `input`. `context`: any object for the body (`ctx.context`): never sent,
         logged or stored. `id`: your own id, unique among live runs. `cancellation`: a token that governs it.
         `timeout`: seconds from the start. `budget`: what it and all runs under it may spend. `grace`: seconds that a
-        stop waits before it abandons. `parent`: the run it belongs to; by default the current one, `None` for none.
-        Raises `ConfigurationError`; starts nothing.
+        stop waits before it abandons. `state`: where to go on, of what has a state (`result.state` of a run before).
+        `task`: how the events of this run, and of those under it, are marked. `parent`: the run it belongs to; by
+        default the current one, `None` for none. Raises `ConfigurationError`; starts nothing.
         """
         defaults = settings()
         options = RunOptions(
@@ -106,6 +115,8 @@ class Runnable(Generic[T_co]):
             budget=checked_budget(budget),
             grace=seconds("grace", defaults.grace if grace is None else grace) or 0.0,
             tags=_checked_tags(tags),
+            state=self.check_state(state),
+            task=task,
         )
         execution = Execution(self, options, _parent(parent))
         if limits_cost(execution.accounts):

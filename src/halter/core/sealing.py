@@ -19,6 +19,15 @@ def seal(execution: Execution) -> None:
     """What was open is closed in the log and the history, as far as it came."""
     for call in execution.calls:
         call.seal()
+    for announced in execution.announced if execution.cell["end"].status is not RunStatus.COMPLETED else ():
+        execution.write(
+            events.ToolFinished,
+            call_id=announced.id,
+            name=announced.name,
+            outcome="cancelled",
+            result=history.NOT_RUN,
+            elapsed=0.0,
+        )
     for request_id in execution.inputs:
         execution.write(events.InputReceived, request_id=request_id, outcome="cancelled")
     for reply in list(execution.replies.values()):
@@ -52,6 +61,7 @@ def result_of(execution: Execution, confirmed: bool) -> RunResult[Any]:
         text=execution.text or (ending.output if isinstance(ending.output, str) else ""),
         messages=tuple(execution.conversation),
         undelivered=tuple(execution.steering),
+        state=execution.state,
         usage=execution.usage,
         error=ending.error or execution.body_error,
         cancellation=request if stopped else None,

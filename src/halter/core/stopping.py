@@ -273,7 +273,10 @@ def _end_when_done(resource: Resource, member: Execution, pending: Awaitable[Any
 
 
 async def _awaited(pending: Awaitable[Any]) -> Any:
-    return await pending
+    try:
+        return await pending
+    except (SystemExit, KeyboardInterrupt) as error:  # as for `close`
+        raise RuntimeError(f"{type(error).__name__} where something is closed") from error
 
 
 # --- grace --------------------------------------------------------------------------------------------------
@@ -293,7 +296,12 @@ def _arm_grace(member: Execution, mode: CancelMode, grace: float) -> None:
     stop.timers.append(loop.call_at(until, abandon, member))
     for resource in list(member.resources.values()):
         if resource.patience is not None and now + resource.patience < until and not resource.is_spared(mode):
-            stop.timers.append(loop.call_later(resource.patience, give_up, resource, member))
+            stop.timers.append(loop.call_later(resource.patience, _lose_patience, resource, member, mode))
+
+
+def _lose_patience(resource: Resource, member: Execution, mode: CancelMode) -> None:
+    if not resource.is_spared(mode):  # it may be undoing by now what it had done, for which it has the whole grace
+        give_up(resource, member)
 
 
 def _count_down(member: Execution, ticks: int) -> None:

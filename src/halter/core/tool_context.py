@@ -99,10 +99,18 @@ class ToolContext(RunContext):
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
         """A task of this call: cancelled at its end, and by whatever ends the call. On the run's loop only."""
         execution, label = self._execution, name or coroutine.__qualname__
-        task = execution.spawn(coroutine, label, contextvars.copy_context())
+        task = execution.spawn(self._contained(coroutine), label, contextvars.copy_context())
         resource = execution.hold(execution.task_resource("task", label, task, self._call))
         task.add_done_callback(lambda _: resource.end())
         return task
+
+    async def _contained(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """`SystemExit` in a task would end the loop, and every run on it."""
+        try:
+            return await coroutine
+        except (SystemExit, KeyboardInterrupt) as error:
+            self._call.surface(error)
+            raise asyncio.CancelledError from error
 
     def resource(
         self,
@@ -138,7 +146,9 @@ class ToolContext(RunContext):
             try:
                 await asyncio.wait((future, call.given_up), return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
-                pass  # nobody can end a thread: it is waited for until it is given up
+                if execution.result is not None:
+                    raise  # its loop had been given up with it
+                # Nobody can end a thread: it is waited for until it is given up.
         if not future.done():
             raise asyncio.CancelledError
         return future.result()

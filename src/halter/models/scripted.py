@@ -86,7 +86,8 @@ class Scripted:
         return self._answers[min(given, len(self._answers) - 1)]
 
     def __repr__(self) -> str:
-        return f"Scripted({', '.join(map(repr, self._answers))})"
+        shown = (repr(script[0] if len(script) == 1 else script) for script in self._answers)
+        return f"Scripted({', '.join(shown)})"
 
 
 def _words(text: str) -> list[str]:
