@@ -133,7 +133,8 @@ class Turns:
 
     async def _before(self, ctx: ToolContext, call: ToolCall) -> Any:
         given = await called(self.agent.hooks, "before_tool", ctx, call)
-        to = self.agent.toolbox.handoffs.get((given or call).name) if isinstance(given or call, ToolCall) else None
+        request = call if given is None else given
+        to = self.agent.toolbox.handoffs.get(request.name) if isinstance(request, ToolCall) else None
         if to is not None:
             if self._handoff is not None:
                 raise ToolError(ONE_HANDOFF)

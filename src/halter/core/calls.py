@@ -33,6 +33,7 @@ from halter.outcome import Cancellation, CancelMode, CancelReason, Ended
 RETRY_DELAY = 0.1  # seconds before the second attempt; twice as long before each further one
 SHORT_ERROR = 2_000  # characters that are told of any failure, however short the tool keeps its results
 DENIED = "This call was not allowed."
+TOOK_TOO_LONG = "This call took too long and was ended: part of it may have taken effect."
 _logger = logging.getLogger("halter")
 
 Before: TypeAlias = Callable[[ToolContext, ToolCall], Awaitable[ToolCall | str | None]]
@@ -97,6 +98,7 @@ class Call:
         "request",
         "resource",
         "result",
+        "so_far",
         "token",
         "tool",
     )
@@ -118,6 +120,7 @@ class Call:
         self.began_at: float | None = None
         self.outcome: events.ToolOutcome | None = None
         self.result: ToolResult | None = None
+        self.so_far = ""  # what the model gets of it if it is cut short
         self.expired = False
         self.ended: asyncio.Future[None] = loop.create_future()
         self.given_up: asyncio.Future[None] = loop.create_future()
@@ -340,8 +343,11 @@ class Call:
 
     def _ended_early(self) -> Ending:
         if self.expired and self.deadline is not None:
-            return "error", "This call took too long and was ended: part of it may have taken effect."
-        return "cancelled", MAY_HAVE_RUN
+            return "error", f"{TOOK_TOO_LONG}{self._shown_so_far()}"
+        return "cancelled", f"{MAY_HAVE_RUN}{self._shown_so_far()}"
+
+    def _shown_so_far(self) -> str:
+        return f"\nBy then it had given:\n{self.so_far}" if self.so_far else ""
 
     async def _changed(self, after: After, outcome: events.ToolOutcome, text: str) -> Ending:
         """What the hook makes of the result; stopped while it looks, the result is what it was."""

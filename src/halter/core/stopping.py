@@ -25,6 +25,7 @@ from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt
 if TYPE_CHECKING:
     from halter.core.execution import Execution
 
+KILL_PATIENCE = 0.25  # seconds until a process that was killed is known to be gone
 _logger = logging.getLogger("halter")
 TICKS_BEFORE_A_KILL_ABANDONS = 4  # a task that ends at its first CancelledError needs as many to be seen as ended
 
@@ -305,11 +306,19 @@ def _lose_patience(resource: Resource, member: Execution, mode: CancelMode) -> N
 
 
 def _count_down(member: Execution, ticks: int) -> None:
+    assert member.home is not None
     if ticks == 0:
-        abandon(member)
+        if _is_being_killed(member):
+            _stop_of(member).timers.append(member.home.loop.call_later(KILL_PATIENCE, abandon, member))
+        else:
+            abandon(member)
     else:
-        assert member.home is not None
         _stop_of(member).timers.append(member.home.loop.call_soon(_count_down, member, ticks - 1))
+
+
+def _is_being_killed(member: Execution) -> bool:
+    """Something is open that the system ends by force: that is seen a moment later."""
+    return any(resource.last_resort for each in member.subtree() for resource in each.resources.values())
 
 
 def abandon(member: Execution) -> None:

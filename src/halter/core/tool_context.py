@@ -75,6 +75,10 @@ class ToolContext(RunContext):
         first_seq = self._execution.log.head + 1
         self._execution.write(events.ToolProgress, call_id=self.call_id, text=text, data=data, first_seq=first_seq)
 
+    def so_far(self, text: str) -> None:
+        """What the model is to have of this call if it is cut short: the output until then. The last word counts."""
+        self._call.so_far = text
+
     def text(self, text: str) -> NoReturn:
         """Not for tools: raises `UsageError`. The run's answer is the model's; a tool has `progress`."""
         raise UsageError("a tool has no voice of its own in the answer: use ctx.progress(…)")
@@ -101,7 +105,12 @@ class ToolContext(RunContext):
         execution, label = self._execution, name or coroutine.__qualname__
         task = execution.spawn(self._contained(coroutine), label, contextvars.copy_context())
         resource = execution.hold(execution.task_resource("task", label, task, self._call))
-        task.add_done_callback(lambda _: resource.end())
+
+        def done(_: asyncio.Task[T]) -> None:
+            coroutine.close()  # cancelled before its first step, it was never begun
+            resource.end()
+
+        task.add_done_callback(done)
         return task
 
     async def _contained(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from halter.tools.filesystem import write_file as write_file
     from halter.tools.function import FunctionTool as FunctionTool
     from halter.tools.function import tool as tool
+    from halter.tools.jobs import Jobs as Jobs
+    from halter.tools.jobs import job_tools as job_tools
     from halter.tools.process import program as program
     from halter.tools.process import shell as shell
     from halter.tools.runnables import as_tool as as_tool
+    from halter.tools.sandbox import Bubblewrap as Bubblewrap
 
 _WHERE = {
+    "Bubblewrap": "halter.tools.sandbox",
     "FunctionTool": "halter.tools.function",
+    "Jobs": "halter.tools.jobs",
     "ToolContext": "halter.core.tool_context",
     "ToolError": "halter.errors",
     "as_tool": "halter.tools.runnables",
@@ -33,6 +38,7 @@ _WHERE = {
     "glob": "halter.tools.filesystem",
     "grep": "halter.tools.filesystem",
     "http_get": "halter.tools.fetching",
+    "job_tools": "halter.tools.jobs",
     "program": "halter.tools.process",
     "read_file": "halter.tools.filesystem",
     "shell": "halter.tools.process",

@@ -19,7 +19,11 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 class _Argument(NamedTuple):
     codec: Codec
-    is_required: bool
+    default: Any  # `Parameter.empty`: it must be given
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is inspect.Parameter.empty
 
 
 class Arguments:
@@ -42,7 +46,7 @@ class Arguments:
             if parameter.kind not in _POSSIBLE:
                 raise ConfigurationError(f"a tool's arguments have names: {_name(fn)} cannot take {parameter}")
             codec = codec_of(hint, f"the argument {name!r} of {_name(fn)}")
-            self._arguments[name] = _Argument(codec, parameter.default is parameter.empty)
+            self._arguments[name] = _Argument(codec, parameter.default)
             properties[name] = _property(codec.schema, parameter, _described(hint) or descriptions.get(name))
             _merge(definitions, codec.schema.get("$defs", {}), fn)
         self.schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
@@ -67,6 +71,10 @@ class Arguments:
         if wrong:
             raise ToolError(f"The call was not made, its arguments are wrong: {'; '.join(wrong)}.")
         return values
+
+    def completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments in the function's order: what the model has left out has its default."""
+        return {name: values.get(name, argument.default) for name, argument in self._arguments.items()}
 
 
 def _read(name: str, codec: Codec, raw: msgspec.Raw, values: dict[str, Any]) -> tuple[str, ...]:

@@ -86,9 +86,11 @@ class FunctionTool(Generic[P, R]):
         return self._arguments.read(arguments)
 
     async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
-        if not await self._rule.asks(arguments):
+        # Of a call without its first argument, the second would be taken for what the patterns are about.
+        whole = self._arguments.completed(arguments)
+        if not await self._rule.asks(whole):
             return None
-        return await approvals.question(self.name, arguments, self._prompt)
+        return await approvals.question(self.name, whole, self._prompt)
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> Any:
         given = self._with_context(arguments, ctx)

@@ -18,11 +18,12 @@ def as_tool(
     """`runnable` as a tool that takes one text, its input, and gives its output.
 
     Each call is a run of its own under the run that calls it: its events are in that run's stream, a stop reaches it,
-    a budget covers it. One that fails or is stopped alone is told to the model, and stops nothing else.
+    a budget covers it; it has that run's `context` and grace. One that fails or is stopped alone is told to the model,
+    and stops nothing else.
     """
 
     async def call(input: Annotated[str, "What it should do, with all that it has to know."], ctx: ToolContext) -> Any:
-        return (await ctx.start(runnable, input)).output
+        return (await ctx.start(runnable, input, context=ctx.context, grace=ctx.grace)).output
 
     return tool(
         call,

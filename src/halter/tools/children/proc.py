@@ -1,0 +1,192 @@
+"""What /proc says of processes, and signals that cannot hit the wrong one.
+
+A number is recycled, a number together with its start time is not: a signal goes through a descriptor of the process,
+whose start time was looked at after the descriptor was opened. Where there is no /proc, nothing is found here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+LOADING = 0.0005  # seconds; a program is loaded in less, as a rule
+MOST_LOOKS = 20
+HAS_PROC = os.path.exists("/proc/self/stat")
+_CALL = b"HALTER_CALL="
+_OWNER = b"HALTER_OWNER="
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD: it has no environment
+_LARGEST_ENVIRONMENT = 8 * 1024 * 1024  # bytes; more than Linux lets a program be started with
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process, as it was when it was looked at. `started`: in ticks since the machine's start."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    started: int
+    is_over: bool  # it has ended, and nobody has waited for it
+    calls: tuple[str, ...] = ()
+    owner: str = ""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What no other process has."""
+        return self.pid, self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All processes by their numbers. `has_gaps`: some ended while they were looked at, and may have started others."""
+
+    processes: dict[int, Process]
+    has_gaps: bool
+
+    @property
+    def ended(self) -> frozenset[tuple[int, int]]:
+        """Those for which somebody else has yet to wait."""
+        me = os.getpid()
+        return frozenset(one.key for one in self.processes.values() if one.is_over and one.parent != me)
+
+
+def look(ended_before: frozenset[tuple[int, int]] = frozenset()) -> Table:
+    """All processes of this machine (of this container), with the marks of those that are this user's.
+
+    `ended_before`: what the last table has said, so that it is no gap. Takes some 20 µs for each process: for a thread,
+    not for an event loop.
+    """
+    names = [name for name in os.listdir("/proc") if name.isdecimal()] if HAS_PROC else []
+    found = [read(int(name), with_marks=True) for name in names]
+    table = Table({one.pid: one for one in found if one is not None}, has_gaps=None in found)
+    return table if table.ended <= ended_before else Table(table.processes, has_gaps=True)
+
+
+def read(pid: int, *, with_marks: bool = False) -> Process | None:
+    """The process of this number, or `None`."""
+    text = _read(f"/proc/{pid}/stat", 4096)
+    # The name, in parentheses, may hold anything, parentheses too (proc_pid_stat(5)).
+    fields = text[text.rfind(b")") + 1 :].split()
+    if len(fields) < 20:
+        return None
+    has_threads = int(fields[17]) > 1  # its first thread may have ended, and others go on
+    is_kernels = int(fields[6]) & _KERNEL_THREAD
+    calls, owner = _marks_of(pid, fields[0]) if with_marks and not is_kernels else ((), "")
+    return Process(
+        pid=pid,
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        started=int(fields[19]),
+        is_over=fields[0] in (b"Z", b"X") and not has_threads,
+        calls=calls,
+        owner=owner,
+    )
+
+
+def started(pid: int) -> int | None:
+    """When the process of this number started, in ticks since the machine's start; `None` if there is none."""
+    process = read(pid)
+    return process.started if process is not None else None
+
+
+def is_alive(process: Process) -> bool:
+    """True if this very process still runs."""
+    now = read(process.pid)
+    return now is not None and now.started == process.started and not now.is_over
+
+
+def send(process: Process, number: signal.Signals) -> bool:
+    """Sends the signal to this very process, or to none. False if it was not allowed to."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return True
+    except (OSError, AttributeError):  # an old kernel, or a sandbox that does not know the call
+        return _send_by_number(process, number)
+    try:
+        if started(process.pid) == process.started:
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _send_by_number(process: Process, number: signal.Signals) -> bool:
+    try:
+        if started(process.pid) == process.started:
+            os.kill(process.pid, number)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return True
+
+
+def _marks_of(pid: int, state: bytes) -> tuple[tuple[str, ...], str]:
+    """The calls and the owner that its environment names; nothing for a process of another user."""
+    where = f"/proc/{pid}" if state != b"Z" else _living_thread(pid)
+    if where is None:  # nobody is left who could have one: nothing to wait for
+        return (), ""
+    environment = _environment(pid, where)
+    if _CALL not in environment or not _is_ours(pid):
+        return (), ""
+    lines = environment.split(b"\0")
+    calls, owner = (
+        next((line[len(name) :].decode("ascii", "replace") for line in lines if line.startswith(name)), "")
+        for name in (_CALL, _OWNER)
+    )
+    return tuple(calls.split("/")), owner
+
+
+def _environment(pid: int, where: str) -> bytes:
+    """Empty where it was cleared. One that is just being loaded has none either, and no command line: it is awaited."""
+    for _ in range(MOST_LOOKS):
+        environment = _read(f"{where}/environ", _LARGEST_ENVIRONMENT)
+        if environment or _read(f"{where}/cmdline", 1) or not _is_ours(pid):
+            return environment
+        time.sleep(LOADING)
+    return b""
+
+
+def _is_ours(pid: int) -> bool:
+    """True if it acts as this user: the owner of its directory (proc_pid(5))."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _living_thread(pid: int) -> str | None:
+    """Where the environment is still to be read if the first thread has ended; `None` if all have."""
+    threads: list[str] = []
+    with contextlib.suppress(OSError):
+        threads = os.listdir(f"/proc/{pid}/task")
+    others = [thread for thread in threads if thread != str(pid)]
+    return f"/proc/{pid}/task/{others[0]}" if others else None
+
+
+def _read(path: str, at_most: int) -> bytes:
+    """What the file holds; nothing if it is gone, or not ours to read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    pieces: list[bytes] = []
+    try:
+        while at_most > 0 and (piece := os.read(descriptor, min(at_most, 1 << 17))):
+            pieces.append(piece)
+            at_most -= len(piece)
+    except OSError:  # it ended meanwhile
+        pass
+    finally:
+        os.close(descriptor)
+    return b"".join(pieces)

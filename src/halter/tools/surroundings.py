@@ -1,0 +1,60 @@
+"""Where a tool's programs run: the directory, the environment, the sandbox.
+
+Variables of this process are passed on by name, from a short list: an API key that is not passed cannot be printed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from halter.errors import ConfigurationError, ToolError
+from halter.tools.children.child import Child
+from halter.tools.sandbox import Bubblewrap, Sandbox, sandbox_of
+
+PASSED = frozenset(
+    ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What each program of a tool is given. `cwd`: where this process is, if `None`. `env`: more variables."""
+
+    cwd: str | None
+    env: Mapping[str, str]
+    sandbox: Bubblewrap | None
+
+    @classmethod
+    def of(cls, cwd: str | Path | None, env: Mapping[str, str] | None, sandbox: Sandbox) -> Surroundings:
+        """From what a definition says. Raises `ConfigurationError`."""
+        if cwd is not None and not isinstance(cwd, str | Path):
+            raise ConfigurationError(f"cwd must be a path, not {cwd!r}")
+        if env is not None and not (isinstance(env, Mapping) and all(map(_is_variable, env.items()))):
+            raise ConfigurationError("env must be a mapping of names to texts, as in {'JAVA_HOME': '/opt/java'}")
+        directory = None if cwd is None else str(Path(cwd).expanduser().absolute())
+        found = cls(directory, dict(env or {}), sandbox_of(sandbox))
+        if found.sandbox is not None and directory is not None:
+            found.sandbox.argv((), directory)
+        return found
+
+    def environment(self) -> dict[str, str]:
+        """All variables of a program."""
+        passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith("LC_")}
+        return {**passed, "TERM": "dumb", **self.env}
+
+    def start(self, argv: Sequence[str], on_output: Callable[[bytes], object]) -> Child:
+        """Starts a program here. Raises `ToolError` if that cannot be."""
+        cwd = self.cwd or os.getcwd()
+        try:
+            inside = self.sandbox.argv(argv, cwd) if self.sandbox is not None else argv
+            return Child.start(inside, environment=self.environment(), cwd=cwd, on_output=on_output)
+        except (OSError, ValueError) as error:
+            raise ToolError(f"it could not be started: {error}") from error
+
+
+def _is_variable(pair: tuple[object, object]) -> bool:
+    name, value = pair
+    return isinstance(name, str) and isinstance(value, str) and bool(name) and "=" not in name

@@ -1,0 +1,237 @@
+"""A blocking function in a process of its own: what crosses, how it is killed, and what it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from halter import Run
+from halter.errors import ConfigurationError
+from halter.outcome import Ended
+from halter.testing import leak_check
+from halter.tools.function import ToolContext, tool
+from halter.tools.isolated import check_isolated
+
+from ..bounds import T, assert_within
+from .processes import agent_calling, alive, call, called, new_name, until
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module of the functions, under a name by which another process can import it too."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    import isolated_functions
+
+    yield isolated_functions
+    del sys.modules["isolated_functions"]
+
+
+# --- what crosses -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loops
+async def test_arguments_and_value_cross_and_it_is_another_process(functions: ModuleType) -> None:
+    after = await call(functions.whereabouts, point={"x": 2, "y": 3})
+    value = json.loads(after.text)
+    assert value["sum"] == 5
+    assert value["pid"] not in (os.getpid(), os.getppid())
+    assert value["group"] == value["pid"]
+    assert value["stdin"] == ""
+
+
+@pytest.mark.real_loop
+async def test_a_large_value_and_large_arguments_cross(functions: ModuleType) -> None:
+    assert len((await call(tool(functions.much.fn, isolation="process", max_result=4_000_000))).text) == 3_000_000
+    upper = tool(functions.plain, isolation="process", max_result=4_000_000)
+    assert (await call(upper, text="x" * 1_000_000)).text == "X" * 1_000_000
+
+
+@pytest.mark.real_loop
+async def test_static_methods_are_found_by_their_names(functions: ModuleType) -> None:
+    assert (await call(tool(functions.Holder.static, isolation="process"), text="abc")).text == "cba"
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("fail", "NotFound: no such thing"),
+        ("fail_oddly", "RaisedElsewhere: Odd: 12"),
+        ("crash", "ProcessDied: the process of crash died: ended by signal 9, SIGKILL"),
+        ("leave", "ProcessDied: the process of leave died: exit code 7"),
+        ("nothing_that_crosses", "TypeError: nothing_that_crosses has returned what no pickle holds: Can't "),
+    ],
+)
+async def test_what_goes_wrong_there_is_told_here(functions: ModuleType, name: str, text: str) -> None:
+    after = await call(getattr(functions, name))
+    assert after.finished.outcome == "error"
+    assert after.text.startswith(text)
+
+
+@pytest.mark.real_loop
+async def test_threads_that_it_leaves_do_not_hold_it_up(functions: ModuleType) -> None:
+    after = await call(functions.linger)
+    assert after.text == "done"
+    assert_within(5.0, after.finished.elapsed)
+
+
+# --- how it ends --------------------------------------------------------------------------------------------
+
+
+async def begun(functions: ModuleType, name: str) -> Run[Any]:
+    """A run in whose call the function has begun: it has started another program."""
+    run = agent_calling(functions.sleep, seconds=300, name=name).run("go").start()
+    await until(lambda: alive(name))
+    return run
+
+
+@pytest.mark.loops
+@pytest.mark.scenario(28)
+async def test_a_stop_ends_the_process_and_all_that_it_has_started(functions: ModuleType) -> None:
+    name = new_name()
+    run = await begun(functions, name)
+    began = time.monotonic()
+    run.cancel()
+    after = await called(run)
+    assert alive(name) == []
+    assert_within(T, time.monotonic() - began)
+    assert (after.line.label, after.line.ended) == ("sleep", Ended.TERMINATED)
+    assert after.result.receipt.confirmed
+
+
+@pytest.mark.real_loop
+@pytest.mark.scenario(28)
+async def test_one_that_ignores_term_is_killed(functions: ModuleType) -> None:
+    run = agent_calling(functions.deaf, seconds=300).run("go").start()
+    await until(_ignoring_term)
+    deaf = _ignoring_term()
+    began = time.monotonic()
+    run.cancel()
+    after = await called(run)
+    assert after.line.ended is Ended.KILLED
+    assert_within(2 * T, time.monotonic() - began)
+    assert not _ignoring_term() & deaf
+
+
+def _ignoring_term() -> set[int]:
+    """Isolated children that have SIGTERM ignored: bit 14 of SigIgn in proc_pid_status(5)."""
+    found: set[int] = set()
+    for pid in alive("isolated_child.py"):
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        ignored = next(line for line in status.splitlines() if line.startswith("SigIgn"))
+        if int(ignored.split()[1], 16) & 1 << 14:
+            found.add(pid)
+    return found
+
+
+@pytest.mark.real_loop
+async def test_a_time_out_of_the_tool_ends_it(functions: ModuleType) -> None:
+    name = new_name()
+    slow = tool(functions.sleep.fn, isolation="process", timeout=1.0)
+    after = await call(slow, seconds=300, name=name)
+    assert after.result.is_completed
+    assert after.finished.outcome == "error"
+    assert alive(name) == []
+
+
+def test_nothing_of_ours_is_left_after_a_call(functions: ModuleType) -> None:
+    async def main() -> None:
+        await call(functions.fail)
+
+    with leak_check(ignore_threads=("halter-watchdog", "halter-observers"), warmup=lambda: asyncio.run(main())):
+        asyncio.run(main())
+
+
+# --- what it cannot be --------------------------------------------------------------------------------------
+
+
+def test_what_another_process_cannot_find_is_refused_where_it_is_defined(functions: ModuleType) -> None:
+    def local() -> None: ...
+
+    for fn, said in (
+        (local, "is local"),
+        (lambda: None, "is local"),
+        (functions.Holder().method, "no function of a module"),
+        (functools.partial(functions.plain, "a"), "no function of a module"),
+        (functions.Holder, "no function of a module"),
+        (functions.asynchronous, "is async"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            check_isolated(fn)
+
+    def with_context(ctx: ToolContext) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="context"):
+        tool(with_context, isolation="process")
+
+
+MAIN = """
+import asyncio, sys
+from halter import Agent
+from halter.models.scripted import Scripted, calls
+from halter.tools.function import tool
+
+@tool(isolation="process")
+def shout(text: str) -> str:
+    return text.upper() + " in " + __name__
+
+async def main():
+    run = Agent(Scripted(calls("shout", text="hello"), "done"), tools=[shout]).run("go").start()
+    async for event in run.events():
+        if event.type == "tool.finished":
+            print(event.result)
+
+{start}
+"""
+
+
+def run_program(path: Path, start: str) -> subprocess.CompletedProcess[str]:
+    path.write_text(textwrap.dedent(MAIN).format(start=start))
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        env={"PYTHONPATH": str(SOURCE), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_function_of_the_main_program_works_as_with_multiprocessing(tmp_path: Path) -> None:
+    done = run_program(tmp_path / "program.py", 'if __name__ == "__main__":\n    asyncio.run(main())')
+    assert (done.stdout, done.stderr) == ("HELLO in __mp_main__\n", "")
+
+
+def test_a_program_without_a_guard_is_told_about_it(tmp_path: Path) -> None:
+    done = run_program(tmp_path / "program.py", "asyncio.run(main())")
+    assert "if __name__ == '__main__':" in done.stdout
+
+
+def test_a_function_that_was_typed_in_is_refused(tmp_path: Path) -> None:
+    program = "from halter.tools.function import tool\ndef f() -> None: ...\ntool(f, isolation='process')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "ConfigurationError: f was typed in" in done.stderr

@@ -1,0 +1,301 @@
+"""Who owns a process, and what becomes of it when its owner ends: well, badly, or by a fork."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from halter.tools.children import proc
+from halter.tools.children.marks import Owner
+
+from ..bounds import assert_within
+from .processes import alive, new_name, wait_until_gone
+
+SOURCE = Path(__file__).parents[2] / "src"
+BEGIN = """
+import asyncio, os, sys, time, ctypes
+from halter import Agent
+from halter.models.scripted import Scripted, calls
+from halter.tools.process import shell
+name = sys.argv[1]
+tool = shell(approval="never", background=True, term_grace=30.0)
+
+def agent(command, **more):
+    return Agent(Scripted(calls("shell", command=command, **more), "done"), tools=[tool])
+
+def in_the_background(before="trap '' TERM;"):
+    return agent(f"{before} setsid sleep {name} & while :; do sleep {name}; done", background=True)
+
+async def main(before="trap '' TERM;"):
+    await in_the_background(before).run("go")
+
+def children():
+    with open(f"/proc/self/task/{os.getpid()}/children") as mine:
+        return mine.read()
+
+def alive():
+    return [pid for pid in filter(str.isdecimal, os.listdir("/proc")) if f"sleep {name}" in command(pid)]
+
+def command(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return file.read().replace("\\0", " ")
+    except OSError:
+        return ""
+
+def wait_for_it():
+    while not alive():
+        time.sleep(0.01)
+"""
+
+STAYS = """
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main(before=""))
+print("ready", flush=True)
+input()
+"""
+NEXT = "from halter.tools.children.orphans import end_orphans"
+LATER = """
+while alive():
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    name = new_name()
+    yield name
+    left = alive(name)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, "processes were left behind"
+
+
+@pytest.fixture
+def program(name: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a program of a few lines that has tools, and is given the name for what it starts."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(text: str, *, flags: tuple[str, ...] = ("-W", "error")) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, *flags, "-c", BEGIN + textwrap.dedent(text), name],
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def quietly(process: subprocess.Popen[str]) -> str:
+    """What it printed; it must have ended well, and said nothing else."""
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    return out
+
+
+# --- it ends ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "asyncio.new_event_loop().run_until_complete(main())",
+        "in_the_background().run('go').result()",
+        "run = agent(f'setsid sleep {name} & sleep {name}').run('go').start(); wait_for_it()",
+    ],
+    ids=["a-loop-never-closed", "the-background-loop", "in-the-middle-of-a-call"],
+)
+def test_nothing_outlives_the_process(ending: str, program: Callable[..., subprocess.Popen[str]], name: str) -> None:
+    """Also what traps TERM and has been given much time for it: the end of the process does not wait so long."""
+    process = program(f"{ending}\nprint(time.monotonic(), flush=True)", flags=("-W", "ignore"))
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert_within(4.0, time.monotonic() - float(out))
+    assert alive(name) == []
+
+
+@pytest.mark.scenario(29)
+def test_what_a_killed_owner_has_left_is_ended_where_the_next_one_starts(
+    program: Callable[..., subprocess.Popen[str]], name: str
+) -> None:
+    owner = program(STAYS)
+    assert owner.stdout.readline() == "ready\n"
+    assert len(alive(name)) >= 3
+    owner.kill()
+    owner.wait()
+    quietly(program(f"asyncio.run(agent('true').run('go').wait())\n{LATER}"))
+    assert alive(name) == []
+
+
+def test_what_a_living_owner_has_is_left_alone(program: Callable[..., subprocess.Popen[str]], name: str) -> None:
+    owner = program(STAYS)
+    assert owner.stdout.readline() == "ready\n"
+    before = sorted(alive(name))
+    quietly(program(f"{NEXT}; print(len(end_orphans()))\ntime.sleep(0.2)"))
+    assert sorted(alive(name)) == before
+    owner.terminate()
+    owner.wait()
+    quietly(program(f"{NEXT}; end_orphans()\n{LATER}"))
+    assert alive(name) == []
+
+
+def test_an_isolated_function_does_not_outlive_its_owner(
+    program: Callable[..., subprocess.Popen[str]], tmp_path: Path, name: str
+) -> None:
+    """The kernel ends it, at once, whoever comes next."""
+    began = tmp_path / "began"
+    text = f"import time\ndef wait(seconds: float) -> None: open({str(began)!r}, 'w').close(); time.sleep(seconds)\n"
+    (tmp_path / "elsewhere.py").write_text(text)
+    owner = program(f"""
+        sys.path.insert(0, {str(tmp_path)!r})
+        import elsewhere
+        from halter.tools.function import tool
+        wait = tool(elsewhere.wait, isolation="process")
+        run = Agent(Scripted(calls("wait", seconds=300), "done"), tools=[wait]).run("go").start()
+        print("ready", flush=True)
+        input()
+    """)
+    assert owner.stdout.readline() == "ready\n"
+    while not began.exists():
+        time.sleep(0.005)
+    child = _only_child(owner.pid)
+    owner.kill()
+    owner.wait()
+    assert _is_gone_soon(child)
+
+
+def _only_child(pid: int) -> int:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    (child,) = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return child
+
+
+def _is_gone_soon(pid: int) -> bool:
+    until = time.monotonic() + 2
+    while (found := proc.read(pid)) is not None and not found.is_over:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+# --- it forks -----------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_leaves_the_parents_processes_alone_and_has_its_own(
+    program: Callable[..., subprocess.Popen[str]], name: str
+) -> None:
+    out = quietly(
+        program(
+            """
+            tool = shell(approval="never", background=True, term_grace=0.2)
+            async def parent():
+                await main()
+                before = alive()
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(child())
+                while os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    await asyncio.sleep(0.01)
+                print(alive() == before != [])
+
+            def child():
+                asyncio._set_running_loop(None)
+                run = agent("setsid sleep 300 & echo hello").run("go")
+                print(run.result().text, flush=True)
+                sys.stdout.flush()
+                return 0
+
+            asyncio.run(parent())
+            """,
+            flags=("-W", "ignore"),
+        )
+    )
+    assert out == "done\nTrue\n"
+    wait_until_gone(name)
+
+
+# --- it is the first process of a container -----------------------------------------------------------------
+
+
+def test_orphans_that_become_our_children_are_waited_for(program: Callable[..., subprocess.Popen[str]]) -> None:
+    """As they do with the first process of a container, or with `PR_SET_CHILD_SUBREAPER`: no zombie is left."""
+    out = quietly(
+        program(
+            """
+            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+            hidden = f"( ( sleep {name} & sleep {name} ) & ) ; setsid sleep {name} & sleep"
+            async def both():
+                await agent(f"{hidden} 0.2").run("go")
+                run = agent(f"{hidden} {name}").run("go").start()
+                await asyncio.sleep(0.3)
+                run.cancel()
+                await run.finished()
+            asyncio.run(both())
+            print(children())
+            """
+        )
+    )
+    assert out == "\n"
+
+
+# --- the mark -----------------------------------------------------------------------------------------------
+
+
+def test_an_owner_is_known_by_its_number_and_its_start() -> None:
+    me = Owner.here()
+    assert Owner.parse(str(me)) == me
+    assert not me.is_dead
+    assert Owner(me.where, me.pid, me.started - 1).is_dead, "the number was given to another"
+    assert Owner(me.where, 2**22 + 1, 1).is_dead
+    assert not Owner("4026531000-4026531001", 2**22 + 1, 1).is_dead, "of another container, nothing is known"
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.2", "1.a.2", "1.2.b", "..", ".1.2"])
+def test_what_is_no_owner_has_nothing_ended(text: str) -> None:
+    assert Owner.parse(text) is None
+
+
+def test_the_mark_is_read_from_the_environment_of_this_user_only() -> None:
+    marked = subprocess.Popen(["sleep", "300"], env={"HALTER_CALL": "outer/inner", "HALTER_OWNER": "a.1.2"})
+    try:
+        found = _read_when_loaded(marked.pid)
+        assert (found.calls, found.owner) == (("outer", "inner"), "a.1.2")
+        if os.geteuid() == 0:
+            assert _as_another_user(lambda: proc.read(marked.pid, with_marks=True).calls == ())
+    finally:
+        marked.kill()
+        marked.wait()
+
+
+def _read_when_loaded(pid: int) -> proc.Process:
+    found = proc.read(pid, with_marks=True)
+    assert found is not None
+    return found
+
+
+def _as_another_user(check: Callable[[], bool]) -> bool:
+    before = os.geteuid()
+    os.seteuid(65534)
+    try:
+        return check()
+    finally:
+        os.seteuid(before)
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # changing the user takes the right to be looked at
