@@ -19,17 +19,18 @@ from halter.tools.sandbox import Bubblewrap, sandbox_of
 from .processes import alive, begin, call, called, new_name
 
 
-def works() -> bool:
-    """True if bwrap is here, and may make namespaces."""
-    found = shutil.which("bwrap")
-    argv = [found or "", "--ro-bind", "/", "/", "--unshare-all", "true"]
-    return found is not None and subprocess.run(argv, capture_output=True, check=False).returncode == 0
+def may_make_namespaces() -> bool:
+    """A container may forbid it: that is no missing service, and nothing can be installed for it."""
+    argv = ["bwrap", "--ro-bind", "/", "/", "--unshare-all", "true"]
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture
 def sandboxed(require: Callable[[str, bool], None], tmp_path: Path) -> Path:
     """A working directory for a sandbox that works."""
-    require("bwrap", works())
+    require("bwrap", shutil.which("bwrap") is not None)
+    if not may_make_namespaces():
+        pytest.skip("nobody may make namespaces here")
     place = tmp_path / "work"
     place.mkdir()
     return place
