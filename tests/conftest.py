@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -12,13 +13,16 @@ from typing import Any
 
 import pytest
 
+from halter.proof.wire import Wire
 from halter.testing import pytest_plugin
+from halter.testing.wire_probe import WireProbe, tag_for
 
+from .bounds import MeasuredAgain, TimedProbe
 from .conformance_report import ConformanceReport
 
 pytest_plugins = ["pytester"]
 
-GRACE = 0.5  # seconds that a run gets to end after its test
+GRACE = 2.0  # seconds that a run gets to end after its test
 SERVICES = "HALTER_REQUIRE_SERVICES"
 STRICT = ("PytestUnraisableExceptionWarning", "PytestUnhandledThreadExceptionWarning")
 
@@ -32,8 +36,25 @@ def pytest_configure(config: pytest.Config) -> None:
     if not manager.is_registered(pytest_plugin):  # it is where Halter is installed, not on a bare PYTHONPATH
         manager.register(pytest_plugin, "halter")
     manager.register(ConformanceReport(config), "conformance")
+    manager.register(MeasuredAgain(), "measured-again")
     for name in STRICT:
         config.addinivalue_line("filterwarnings", f"error::pytest.{name}")
+    _surroundings_are_ordinary()
+
+
+def _surroundings_are_ordinary() -> None:
+    """What the shell that started the tests may have changed, and what the programs of the tests would inherit."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background, under `nohup`: Ctrl-C would do nothing
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Hundreds of programs are started, and each would compile Halter anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: the collector need not look at it in each of its pauses."""
+    gc.collect()
+    gc.freeze()
 
 
 # -- services that a machine may lack
@@ -52,6 +73,15 @@ def require_service(name: str, found: bool) -> None:
 def require() -> Callable[[str, bool], None]:
     """`require("nginx", found)`: see `require_service`."""
     return require_service
+
+
+# -- the provider's record
+
+
+@pytest.fixture
+def wire(wire_process: Wire, request: pytest.FixtureRequest) -> WireProbe:
+    """The plugin's fixture; what it asserts of real time may be measured again."""
+    return TimedProbe(wire_process, tag_for(request.node.name))
 
 
 # -- no run outlives its test

@@ -55,9 +55,14 @@ def test_a_long_text_takes_linear_time() -> None:
 
 
 def seconds(text: str) -> float:
-    begin = time.perf_counter()
-    estimate_tokens(text)
-    return time.perf_counter() - begin
+    """Of processor time; the best of three."""
+
+    def once() -> float:
+        begin = time.process_time()
+        estimate_tokens(text)
+        return time.process_time() - begin
+
+    return min(once() for _ in range(3))
 
 
 def test_messages_cost_their_frame_and_their_parts() -> None:

@@ -484,7 +484,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON)
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 def test_any_json_at_all_gives_a_message_or_one_of_our_errors(value: Any, block: Any) -> None:
     """Our own words in the wrong places, streamed or whole; and what comes out can be encoded again."""
     raw = [value, *({"type": kind, "index": 0, "content_block": block, "delta": value} for kind in KINDS[:5])]
@@ -549,8 +549,8 @@ def test_a_long_answer_takes_time_in_proportion_to_its_length(begun: bytes, piec
         decoder.frame(end())
         return time.process_time() - began
 
-    short = min(spent(2_000) for _ in range(3))
-    assert min(spent(8_000) for _ in range(3)) < 10 * short
+    short = min(spent(500) for _ in range(3))
+    assert min(spent(2_000) for _ in range(3)) < 10 * short
 
 
 def test_a_frame_of_two_megabytes_in_single_bytes_takes_less_than_two_seconds() -> None:

@@ -571,7 +571,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 def test_any_json_at_all_gives_a_message_or_one_of_our_errors(value: Any) -> None:
     """Our own words in the wrong places, streamed or whole; and what comes out can be encoded again."""
     frame = json.dumps(value).encode()
@@ -615,8 +615,8 @@ def test_a_long_answer_takes_time_in_proportion_to_its_length(delta: dict[str, A
         decoder.frame(DONE)
         return time.process_time() - began
 
-    short = min(spent(2_000) for _ in range(3))
-    assert min(spent(8_000) for _ in range(3)) < 10 * short
+    short = min(spent(1_000) for _ in range(3))
+    assert min(spent(4_000) for _ in range(3)) < 10 * short
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Callable, Generator
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from halter.models.sockets import SocketSource
+from halter.core.home import Home, _homes, is_background
+from halter.net.sockets import SocketSource
 from halter.testing.wire_probe import WireProbe
 
 from .adapters import ADAPTERS, Adapter
@@ -45,6 +47,24 @@ def port_of(url: str) -> int:
     port = urlsplit(url).port
     assert port is not None
     return port
+
+
+@pytest.fixture(autouse=True)
+def no_connection_is_kept_from_before() -> None:
+    """A provider that broke off its answer may close a kept connection just when the next test would use it."""
+    background = next((home for loop, home in list(_homes.items()) if is_background(loop)), None)
+    if background is not None:
+        closed = threading.Event()
+        background.loop.call_soon_threadsafe(_close_idle, background, closed)
+        assert closed.wait(5)
+
+
+def _close_idle(home: Home, closed: threading.Event) -> None:
+    for pool in home.kept.values():
+        for kept in list(pool._connector._conns.values()):
+            for protocol, _ in kept:
+                protocol.close()
+    closed.set()
 
 
 @pytest.fixture

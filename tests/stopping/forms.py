@@ -11,9 +11,8 @@ from typing import Any
 
 from halter import Run, RunResult, events
 
+from ..bounds import T, assert_within
 from .descriptors import OpenSocket, sockets_to
-
-T = 0.25
 
 
 @dataclass
@@ -42,7 +41,7 @@ class Stopped:
     def assert_real(self) -> None:
         """Within T, as cancelled, with one terminal event, and nothing left behind."""
         assert self.in_force
-        assert self.took < T, f"{self.took:.3f} s"
+        assert_within(T, self.took)
         assert self.result.is_cancelled
         assert self.result.receipt is not None
         assert self.result.receipt.confirmed, str(self.result.receipt)

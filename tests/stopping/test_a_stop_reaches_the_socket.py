@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -16,13 +17,15 @@ from halter import Agent, Run, RunContext, events, runnable
 from halter.outcome import CancelMode, Ended
 from halter.testing.wire_probe import WireProbe
 
+from ..bounds import T, assert_within
 from .adapters import Adapter
 from .conftest import port_of
 from .descriptors import is_connecting, is_stuck, sockets_to, until
-from .forms import AsyncForm, BlockingForm, T, When, after_tokens
+from .forms import AsyncForm, BlockingForm, When, after_tokens
 
 Form = AsyncForm | BlockingForm
 Reach = Callable[[str], tuple[str, dict[str, Any], int]]
+NUMBERS = itertools.count(1)
 BIG = "x" * 11_000_000  # the kernels swallow over 3 MB
 
 
@@ -78,9 +81,10 @@ def test_the_receipt_tells_what_the_provider_saw(wire: WireProbe, adapter: Adapt
     (line,) = [line for line in receipt.resources if line.kind == "socket"]
     assert f"127.0.0.1:{port}" in line.label
     assert line.ended_after_ms is not None
-    assert 0 < line.ended_after_ms <= receipt.stopped_after_ms < T * 1e3
+    assert 0 < line.ended_after_ms <= receipt.stopped_after_ms
+    assert_within(T, receipt.stopped_after_ms / 1e3)
     # Gone on our side means on its way to theirs: they see it at about the same time.
-    assert abs(record.closed_at - (stopped.asked + line.ended_after_ms / 1e3)) < T / 2
+    assert_within(T / 2, abs(record.closed_at - (stopped.asked + line.ended_after_ms / 1e3)))
 
 
 @pytest.mark.scenario("A3")
@@ -118,7 +122,7 @@ def test_a_run_that_waits_for_a_slot_is_stopped_without_a_request(
         time.sleep(0.02)
 
     stopped = form.stop(second, when, port)
-    assert stopped.took < T
+    assert_within(T, stopped.took)
     assert stopped.result.is_cancelled
     assert stopped.result.text == ""
     assert len(wire.requests()) == 1
@@ -227,9 +231,10 @@ def test_a_name_look_up_is_stopped(
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    agent = adapter.agent("http://provider.invalid/v1", max_retries=0)
+    host = f"provider-{next(NUMBERS)}.invalid"  # of its own: a look-up that still runs would be shared
+    agent = adapter.agent(f"http://{host}/v1", max_retries=0)
     stopped = form.stop(lambda: agent.run("count"), lambda _: until(lambda: looked), port)
-    assert stopped.took < T
+    assert_within(T, stopped.took)
     assert stopped.result.is_cancelled
     assert stopped.result.receipt is not None
     assert stopped.result.receipt.confirmed
@@ -268,7 +273,7 @@ def test_a_run_in_its_back_off_ends_at_once_and_does_not_ask_again(
     """429 with 60 s to wait: the stop ends the wait, and the provider has seen one request."""
     agent = adapter.agent(wire.url("rate-limit(1,60)"))
     stopped = form.stop(lambda: agent.run("count"), when_retrying, port)
-    assert stopped.took < T
+    assert_within(T, stopped.took)
     assert stopped.result.is_cancelled
     (retry,) = [event for event in stopped.events if isinstance(event, events.ModelRetry)]
     assert retry.delay == 60.0
@@ -278,10 +283,12 @@ def test_a_run_in_its_back_off_ends_at_once_and_does_not_ask_again(
 
 
 @pytest.mark.scenario("A6")
-@pytest.mark.parametrize("mode", ["status(500)", "cut(0)", "reset(0)", "eof(0)", "error-frame(0)", "rate-limit(99,0)"])
+@pytest.mark.parametrize(
+    "mode", ["status(500)", "cut(0)", "reset(0)", "eof(0)", "error-frame(0)", "rate-limit(100000,0)"]
+)
 def test_a_stop_never_causes_a_request(wire: WireProbe, adapter: Adapter, form: Form, port: int, mode: str) -> None:
     """A provider that fails each time, stopped at 8 instants: what had been asked at the stop is all that ever is."""
-    agent = adapter.agent(wire.url(mode), max_retries=50)
+    agent = adapter.agent(wire.url(mode), max_retries=100_000)
     asked = 0
     for index in range(8):
         before = len(wire.requests())
@@ -291,14 +298,14 @@ def test_a_stop_never_causes_a_request(wire: WireProbe, adapter: Adapter, form: 
             time.sleep(index * 0.001)
 
         stopped = form.stop(lambda: agent.run("count"), when, port)
-        assert stopped.took < T
+        assert_within(T, stopped.took)
         assert stopped.result.is_cancelled
         order = [event.type for event in stopped.events]
         behind = order[order.index("run.cancelling") :]
         assert not {"model.requested", "model.retry", "text.delta"} & set(behind)
         asked += stopped.requests_asked
         wire.assert_no_requests_after(stopped.returned + 0.05)
-    time.sleep(0.1)
+    time.sleep(0.06)
     assert len(wire.requests()) <= asked
 
 

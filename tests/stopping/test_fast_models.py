@@ -15,10 +15,10 @@ import pytest
 from halter import CancellationToken, Run, events
 from halter.testing.wire_probe import WireProbe
 
+from ..bounds import T, assert_within
 from .adapters import Adapter
-from .forms import T
 
-STOPS = 200
+STOPS = 100  # on each of two loops
 AT_ONCE = 2  # floods at once: with more, the provider itself is late to look
 
 
@@ -87,7 +87,7 @@ class Trial:
 async def test_no_stop_of_a_fast_model_is_lost(
     wire: WireProbe, adapter: Adapter, mode: str, source: str, stopper: Stopper
 ) -> None:
-    """200 stops: each run is cancelled, shows nothing after the cancel returned, and is closed within 250 ms."""
+    """200 stops on two loops: each run is cancelled, shows nothing after `cancel` returned, is closed within 250 ms."""
     agent = adapter.agent(wire.url(mode))
     trials = [Trial(number, source, stopper) for number in range(STOPS)]
 
@@ -113,5 +113,6 @@ async def test_no_stop_of_a_fast_model_is_lost(
         assert found is not None
         assert record.closed_at is not None
         took = record.closed_at - trials[int(found[1])].asked
-        assert took < T, f"trial {found[1]}: {took:.3f} s, by our receipt {trials[int(found[1])].ours:.1f} ms"
+        by_us = trials[int(found[1])].ours
+        assert_within(T, took, f"trial {found[1]}, by our receipt {by_us:.1f} ms,")
         assert record.closed_how in ("eof", "reset")

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from halter import Agent, CancelReason, Run, RunContext, RunResult, events, runnable
+from halter import Agent, CancelReason, Run, RunContext, RunResult, RunStatus, events, runnable
 from halter.testing.wire_probe import WireProbe
 
+from ..bounds import T, assert_within
 from .adapters import Adapter
 from .descriptors import sockets_to
-from .forms import AsyncForm, BlockingForm, T
+from .forms import AsyncForm, BlockingForm
 
 Form = AsyncForm | BlockingForm
 WHOLE = "".join(f"t{index} " for index in range(20))
@@ -71,7 +72,7 @@ async def test_a_childs_stop_leaves_its_parent_and_siblings_alone(wire: WireProb
     assert (await run).output == ["completed", "cancelled", "completed"]
     ends = {record.body.split("child ")[1][0]: record for record in wire.requests()}
     assert ends["1"].closed_at is not None
-    assert ends["1"].closed_at - asked < T
+    assert_within(T, ends["1"].closed_at - asked)
     assert ends["1"].finished_at is None
     assert ends["0"].finished_at is not None
     assert ends["2"].finished_at is not None
@@ -108,15 +109,15 @@ def shape(log: list[events.Event]) -> list[tuple[str, Any]]:
 @pytest.mark.loops
 async def test_an_agent_that_was_stopped_runs_again_as_if_it_were_new(wire: WireProbe, adapter: Adapter) -> None:
     """Stopped five times in mid-stream; then the same object gives the events and requests of a fresh one."""
-    stalls, url = adapter.agent(wire.url("steady(2000,2)")), wire.url("steady(20,1)")
-    agent = stalls
+    url = wire.url("steady(10,20)")
+    agent, fresh = adapter.agent(url), adapter.agent(url)
+    ends: list[RunStatus] = []
     for index in range(5):
         run = agent.run("count").start()
         await wire.awaited("token", index + 1)
         run.cancel()
-        await run.finished()
-    agent._model = adapter.model(url)  # the same agent object, a provider that ends
-    fresh = adapter.agent(url)
+        ends.append((await run.finished()).status)
+    assert RunStatus.CANCELLED in ends  # all five, but where the machine was asleep for as long as an answer takes
     logs: list[list[tuple[str, Any]]] = []
     for one in (agent, fresh):
         run = one.run("count")
@@ -178,7 +179,7 @@ def _read_into(logs: dict[int, list[events.Event]], index: int, run: Run[Any]) -
 @pytest.mark.loops
 async def test_stopping_twenty_runs_changes_no_byte_of_the_others(wire: WireProbe, adapter: Adapter) -> None:
     """20 of 30 runs on one agent are stopped in between: the other 10 have every token, in one request each."""
-    agent = adapter.agent(wire.url("echo(60,10)"))
+    agent = adapter.agent(wire.url("echo(60,5)"))
     runs = [agent.run(f"r{index:02}").start() for index in range(30)]
     await wire.awaited("token", 30)
     for run in runs[:20]:
@@ -221,7 +222,7 @@ async def test_a_reader_that_stops_reading_holds_the_provider_up(
     wire: WireProbe, adapter: Adapter, over_tls: bool
 ) -> None:
     """A flood and a reader that sleeps: what the provider could write comes to rest before 2 MB; then it is stopped."""
-    from halter.models.sockets import SocketSource
+    from halter.net.sockets import SocketSource
 
     url = (wire.tls_url if over_tls else wire.url)("steady(2000000,0)")
     agent = adapter.agent(url, source=SocketSource(ca_file=wire.ca_file if over_tls else None))
@@ -233,9 +234,9 @@ async def test_a_reader_that_stops_reading_holds_the_provider_up(
             break
     sizes: list[int] = []
     while len(sizes) < 3 or sizes[-3] != sizes[-1]:
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.06)
         sizes.append(wire.requests()[0].bytes_sent)
-        assert len(sizes) < 40, sizes
+        assert len(sizes) < 100, sizes
     assert sizes[-1] < 2_000_000
     # It goes on as soon as it is read again, and where it was.
     async for text in run.text_stream():
@@ -257,9 +258,9 @@ async def test_a_stop_wakes_a_stream_that_its_reader_has_paused(wire: WireProbe,
     run = adapter.agent(wire.url("steady(2000000,0)")).run("flood")
     async for _ in run.text_stream():
         break
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(0.2)
     asked = time.monotonic()
     run.cancel()
     await run.finished()
-    assert time.monotonic() - asked < T
+    assert_within(T, time.monotonic() - asked)
     wire.assert_closed(T, since=asked)

@@ -12,9 +12,10 @@ import pytest
 
 from halter import Agent, Run, RunResult, events
 from halter.core.home import home_here
-from halter.models.sockets import SocketSource
+from halter.net.sockets import SocketSource
 from halter.testing.wire_probe import WireProbe
 
+from ..bounds import assert_within
 from .adapters import Adapter
 from .descriptors import sockets_to
 
@@ -51,14 +52,14 @@ async def test_two_hundred_stops_under_contention_cost_no_slot(
     again = adapter.agent(wire.url("steady(20,1)"), source=source)
     pick = random.Random(connections)
     before = set(sockets_to(_port(wire)))
-    results = await asyncio.gather(*(stopped_after(steady, pick.random() * 0.5) for _ in range(200)))
+    results = await asyncio.gather(*(stopped_after(steady, pick.random() * 0.3) for _ in range(200)))
     assert all(result.is_cancelled for result in results)
     assert all(result.receipt is not None and result.receipt.confirmed for result in results)
     assert not set(sockets_to(_port(wire))) - before
     began = time.monotonic()
     whole = await asyncio.gather(*(complete(again) for _ in range(20)))
     assert [result.text for result in whole] == [WHOLE] * 20
-    assert time.monotonic() - began < (5.0 if connections == 1 else 2.5)
+    assert_within((5.0 if connections == 1 else 2.5), time.monotonic() - began)
     assert reported == []
 
 
@@ -93,14 +94,15 @@ async def test_a_slot_that_was_offered_to_a_stopped_run_goes_to_the_next(wire: W
 async def test_a_stop_that_races_the_natural_end_never_touches_the_next_run(
     wire: WireProbe, adapter: Adapter, over_tls: bool, quiet_loop: Quiet
 ) -> None:
-    """One connection, 100 times: A is stopped as it ends, B waits for its connection. B is whole, at its first try."""
+    """One connection, 50 times: A is stopped as it ends, B waits for its connection. B is whole, at its first try."""
     reported = quiet_loop()
     source = SocketSource(connections=1, ca_file=wire.ca_file if over_tls else None)
     url = (wire.tls_url if over_tls else wire.url)("steady(3,1)")
     agent = adapter.agent(url, source=source)
     pick = random.Random(7)
     ends = {"completed": 0, "cancelled": 0}
-    for _ in range(100):
+    while sum(ends.values()) < 50 or min(ends.values()) < 3:  # until both sides of the race were met
+        assert sum(ends.values()) < 500, ends
         a = agent.run("a").start()
         b = agent.run("b").start()
         seen = 0
@@ -118,7 +120,6 @@ async def test_a_stop_that_races_the_natural_end_never_touches_the_next_run(
         whole = await asyncio.wait_for(b.finished(), 5.0)
         assert whole.text == "t0 t1 t2 ", whole.why()
         assert not [event async for event in b.events() if isinstance(event, events.ModelRetry)]
-    assert min(ends.values()) > 5, ends  # both sides of the race were met
     connections = [record.connection for record in wire.requests()]
     assert len(set(connections)) < len(connections)  # and connections were used again
     assert reported == []
@@ -139,7 +140,7 @@ async def test_a_connection_is_used_again_after_a_whole_answer(wire: WireProbe, 
 def test_hundreds_of_stops_at_random_points_leave_nothing(
     wire: WireProbe, adapter: Adapter, no_leaks: Any, over_tls: bool
 ) -> None:
-    """600 stops, 40 at a time, in connecting, waiting and streaming: tasks, threads, descriptors and slots are back."""
+    """250 stops, 25 at a time, in connecting, waiting and streaming: tasks, threads, descriptors and slots are back."""
     source = SocketSource(connections=20, ca_file=wire.ca_file if over_tls else None)
     modes = ("steady(500,1)", "stall(2)", "no-headers", "rate-limit(9999,30)", "steady(3,0.1)", "one-byte(3)")
     pick = random.Random(80)
@@ -152,7 +153,7 @@ def test_hundreds_of_stops_at_random_points_leave_nothing(
         url = wire.tls_url if over_tls else wire.url
         agents = [adapter.agent(url(mode), source=source) for mode in modes]
         tasks = asyncio.all_tasks()
-        await asyncio.gather(*(some(agents, 15) for _ in range(40)))
+        await asyncio.gather(*(some(agents, 10) for _ in range(25)))
         assert asyncio.all_tasks() == tasks
         (pool,) = home_here().kept.values()
         connector = pool._connector
@@ -209,7 +210,7 @@ async def test_whatever_ends_an_attempt_ends_its_socket_at_once(
     url = (wire.tls_url if over_tls else wire.url)("no-read")
     port = wire.wire.tls_port if over_tls else wire.wire.port
     before = set(sockets_to(port))
-    agent = adapter.agent(url, source=source, timeouts=Timeouts(first_token=0.3))
+    agent = adapter.agent(url, source=source, timeouts=Timeouts(first_token=0.15))
     result = await agent.run("x" * 11_000_000).finished()
     assert result.is_failed, result.why()
     assert not set(sockets_to(port)) - before

@@ -29,6 +29,7 @@ ALONE = ("-p", "no:randomly", "-p", "no:cacheprovider", "--strict-markers", "-W"
 def sources_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others' plugins take longer to load than a suite to run
 
 
 def suite(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
@@ -223,6 +224,8 @@ def test_an_async_test_without_our_marker_is_left_alone(pytester: pytest.Pyteste
         async def test_of_nobody():
             assert False
         """,
+        "-p",
+        "anyio.pytest_plugin",
     )
     outcomes = result.parseoutcomes()
     assert outcomes.pop("passed") == 1
@@ -383,7 +386,7 @@ def test_no_leaks_names_what_a_test_leaves(pytester: pytest.Pytester) -> None:
 def own_suite(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
     """A suite that has this suite's conftest and list of scenarios."""
     tests = pytester.mkdir("tests")
-    for name in ("conftest.py", "conformance_report.py"):
+    for name in ("conftest.py", "conformance_report.py", "bounds.py"):
         shutil.copy(TESTS / name, tests)
     shutil.copytree(TESTS.parent / "docs", pytester.path / "docs")
     pytester.makefile(
@@ -524,3 +527,62 @@ def test_a_service_that_is_missing_skips_or_fails(pytester: pytest.Pytester, mon
     result = own_suite(pytester, source)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*nginx was not found, and HALTER_REQUIRE_SERVICES is set*"])
+
+
+def test_a_test_that_was_late_is_measured_again_and_the_summary_tells_it(pytester: pytest.Pytester) -> None:
+    """Late twice, then in time: passed. Late three times: failed. Each time with fixtures of its own."""
+    result = own_suite(
+        pytester,
+        """
+        import pytest
+        from .bounds import assert_within
+
+        measured = {"in the end": 0, "always": 0}
+
+        @pytest.fixture
+        def fresh():
+            return []
+
+        def test_late_twice(fresh):
+            assert not fresh
+            fresh.append("used")
+            measured["in the end"] += 1
+            assert_within(0.25, 0.1 if measured["in the end"] == 3 else 0.4)
+
+        def test_late_each_time():
+            measured["always"] += 1
+            assert_within(0.25, 0.1 if measured["always"] == 4 else 0.5)
+        """,
+    )
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*Late: it took 0.500 s*", "*measured again*", "*test_late_each_time: 2 x", "*test_late_twice: 2 x"]
+    )
+
+
+def test_what_fails_for_another_reason_fails_at_once(pytester: pytest.Pytester) -> None:
+    """A wrong answer, an error in the clean-up of a late test: nothing that a second try could hide."""
+    result = own_suite(
+        pytester,
+        """
+        import pytest
+        from .bounds import Late
+
+        tries = []
+
+        def test_is_wrong():
+            tries.append("wrong")
+            assert tries.count("wrong") > 1
+
+        @pytest.fixture
+        def breaks():
+            yield
+            tries.append("late")
+            assert tries.count("late") > 1
+
+        def test_is_late_and_breaks(breaks):
+            raise Late("late")
+        """,
+    )
+    result.assert_outcomes(failed=2, errors=1)
+    assert "measured again:" not in result.stdout.str()
