@@ -40,6 +40,10 @@ class NoCurrentRun(UsageError, LookupError):
     """Code that needs a run was called where none is: an unbound thread, or work that outlived its run."""
 
 
+class StateConflict(UsageError):
+    """Two steps of a flow that ran at once have changed the same field of its state, to different values."""
+
+
 # --- the provider -------------------------------------------------------------------------------------------
 
 
@@ -147,6 +151,10 @@ class ToolError(HalterError):
 
 class TurnsExhausted(HalterError):
     """The run's last turn has asked for tools: `max_turns` of its agent is reached before there was an answer."""
+
+
+class StepsExhausted(HalterError):
+    """A flow would begin another step, and its `max_steps` is reached."""
 
 
 # --- the run ended ------------------------------------------------------------------------------------------

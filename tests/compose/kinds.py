@@ -22,6 +22,8 @@ from halter.crews import Crew, Task
 from halter.flows import Flow, listen, start
 from halter.models.prices import FREE
 from halter.request import ModelRequest
+from halter.teams import Graph, RoundRobin
+from halter.terminations import MaxMessages
 from halter.tools import as_tool
 
 Leaf = Callable[[str], Runnable[Any]]
@@ -81,6 +83,10 @@ def _crew(leaf: Leaf) -> Runnable[Any]:
     return Crew([Task(description="{input}", agent=leaf(name), context=(), name=name) for name in "ab"])
 
 
+def _two(leaf: Leaf) -> dict[str, Runnable[Any]]:
+    return {name: leaf(name) for name in "ab"}
+
+
 class Relay(Flow, name="flow"):
     """Two steps, one after the other."""
 
@@ -109,6 +115,8 @@ KINDS = [
     Kind("flow", lambda leaf: Relay(leaf("a"), leaf("b")), at_once=1, in_all=2, goes_on=True),
     Kind("function", _function, at_once=1, in_all=1, goes_on=False),
     Kind("crew", _crew, at_once=1, in_all=2, goes_on=True),
+    Kind("round_robin", lambda leaf: RoundRobin(_two(leaf), until=MaxMessages(2)), at_once=1, in_all=2, goes_on=True),
+    Kind("graph", lambda leaf: Graph(_two(leaf), [("a", "b")]), at_once=1, in_all=2, goes_on=True),
 ]
 
 

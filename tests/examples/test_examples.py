@@ -26,9 +26,15 @@ OPENAI, ANTHROPIC = "openai:any", "anthropic:any"
 SAYS = {
     "agent_in_agent": ("researcher: stopped (parent_cancelled)", "editor: stopped (user_stop)"),
     "approvals": ("delete_file: ok: old.log is gone", "files: ['notes.md']"),
+    "crew": ("done: research; cut short: write", "asked again: write", "A river begins almost nowhere, in the rain."),
+    "flow": (
+        '"done":["plan","write","judge"],"pending":[{"step":"write"',
+        "ended: write\nended: judge\nended: publish",
+    ),
     "payment": ("track: cancelled", "pay: ok", "paid: ['R-17']"),
     "race": ("stopped (lost_race)", "the winner says: Rivers run."),
     "shell_tree": ("running: []", "process"),
+    "team": ("critic: Lovely. APPROVED", "the end: critic has ended with 'APPROVED'"),
     "structured_output": ("missing required field `currency`", "Elbe Paper Ltd. wants 37.50 EUR"),
 }
 WAITS = {"ctrl_c", "stop_button"}
@@ -57,6 +63,23 @@ def closed_by_client(record: Record) -> float:
     assert record.closed_at is not None
     assert record.finished_at is None
     return record.closed_at
+
+
+# --- team.py ------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_stops_the_member_who_speaks_and_nobody_speaks_after_it(wire: WireProbe) -> None:
+    """By a plain handler that cancels a token: exit code 130, one request, closed within 250 ms."""
+    with started("team", OPENAI, OPENAI_BASE_URL=wire.url("steady(2000,5)")) as program:
+        program.read_until("t3 ")
+        asked = time.monotonic()
+        program.process.send_signal(signal.SIGINT)
+        printed = program.rest()
+        assert (program.process.returncode, program.errors) == (130, "")
+    [record] = wire.assert_closed(since=asked)
+    assert record.tokens_sent < 2000
+    assert "It was stopped: user_stop (Ctrl-C)" in printed
+    assert "whole turns: 0; cut off: writer" in printed
 
 
 # --- ctrl_c.py ----------------------------------------------------------------------------------------------
@@ -224,6 +247,32 @@ def test_a_stop_of_the_outer_agent_closes_the_inner_one_s_socket(wire: WireProbe
     assert "researcher: t7" in printed
     assert "researcher: stopped (parent_cancelled)" in printed
     assert re.search(r"socket +POST .*/messages +closed", printed)
+
+
+# --- crew.py ------------------------------------------------------------------------------------------------
+
+
+def test_the_crew_s_second_task_is_cut_and_it_alone_is_asked_again(wire: WireProbe) -> None:
+    printed = output_of("crew", OPENAI, OPENAI_BASE_URL=wire.url("steady(20,10)"))
+    assert "It had written: 't0 t1 t2 " in printed
+    research, cut, again = wire.requests()
+    closed_by_client(cut)
+    assert (research.finished_at is not None, again.finished_at is not None) == (True, True)
+    assert "interrupted" in again.body
+
+
+# --- flow.py ------------------------------------------------------------------------------------------------
+
+
+def test_a_flow_that_goes_on_asks_for_no_step_again_that_had_ended(wire: WireProbe) -> None:
+    """The plan is asked for once; the paragraph that was cut, and the one after it, when the flow goes on."""
+    printed = output_of("flow", OPENAI, OPENAI_BASE_URL=wire.url("steady(200,2)"))
+    assert '"done":["plan"],"pending":[{"step":"write"' in printed
+    assert "ended: write\nended: judge\nended: write\nended: judge\nended: publish" in printed
+    plan, cut, *rest = wire.requests()
+    closed_by_client(cut)
+    assert plan.finished_at is not None
+    assert [record.finished_at is not None for record in rest] == [True, True]
 
 
 def test_the_table_of_examples_is_linked_from_the_readme() -> None:

@@ -378,6 +378,7 @@ class Call:
             self.ended.set_result(None)
 
     def _write_down(self, outcome: events.ToolOutcome, text: str) -> None:
+        text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # file names that are no UTF-8
         self.outcome = outcome
         self.result = self._result_of(outcome, text)
         self.execution.write(
@@ -434,13 +435,14 @@ class Call:
         """Its thread has come to an end; if the call was given up, that is late."""
         error = future.exception()
         if not self.is_over:
-            return None
+            return
+        ending: Ending = "error", self._bounded(_described(error))
         if error is None and self.tool is not None:
             try:
-                return self._late("ok", self.tool.text(future.result()))
+                ending = "ok", self.tool.text(future.result())
             except Exception as unfit:
-                error = unfit
-        self._late("error", self._bounded(_described(error)))
+                ending = "error", _described(unfit)
+        self._late(*ending)
 
     def _late(self, outcome: events.ToolOutcome, text: str) -> None:
         """In the log while the run goes on; after its end, to the observers alone: an ended log never grows."""

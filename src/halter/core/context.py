@@ -26,7 +26,7 @@ from halter.core.resources import Close, Resource
 from halter.core.threads import start_in_thread
 from halter.errors import NoCurrentRun, RunCancelled, UsageError
 from halter.messages import Message
-from halter.outcome import Ended, RunStatus
+from halter.outcome import CancelMode, Ended, RunStatus
 from halter.request import ModelRequest
 
 if TYPE_CHECKING:
@@ -220,6 +220,15 @@ class RunContext:
         """Makes this the run's state. Keep whole values only: a stop may come at the next `await`."""
         self._execution.state = state
 
+    def at_end(self, fn: Callable[[], object] | None) -> None:
+        """Has `fn()` called when the run and all under it are over, however they ended, before the result is made.
+
+        There the children's outcomes are known, also after a stop that has cut the body short: `keep` and `say` what
+        they have come to. It must not wait. The last one given counts; `None`: nothing is left to add. One that raises
+        is logged. It is not called if the run's event loop is gone. Home loop only.
+        """
+        self._execution.at_end = fn
+
     def say(self, message: Message) -> None:
         """Adds a message to the conversation."""
         self._execution.conversation.append(message)
@@ -250,8 +259,19 @@ class RunContext:
         return child.run(input, parent=self.run, **options).start().kept_by_parent()
 
     def speak_through(self, child: Run[Any]) -> None:
-        """From here on the child's answer is this run's own: `text`, and what `text_stream` reads. Home loop only."""
+        """From here on the child's answer is this run's own: `text`, and what `text_stream` reads. Home loop only.
+
+        With `ctx.run`, what this run shows itself is its answer again.
+        """
         self._execution.speak_through(child._execution)
+
+    def on_voice(self, fn: Callable[[Run[Any]], object]) -> None:
+        """Has `fn(run)` called before a child, or this run itself, begins to show text. Home loop only.
+
+        It may let that run speak for this one, by `speak_through`. It must not raise.
+        """
+        observing = type(self.run).observing
+        self._execution.on_voice = lambda execution: fn(observing(execution))
 
     async def wait_for_children(
         self, runs: Sequence[Run[T]], is_enough: Callable[[Sequence[Run[T]]], bool] = _never
@@ -276,6 +296,17 @@ class RunContext:
         finally:
             lifted()
         return over
+
+    async def see_children_out(self) -> None:
+        """In a body that has been cut: waits until its children are over, so as to keep what they have come to.
+
+        Returns at once if it was not cut, or if the stop leaves no time: under `kill`, and without a grace.
+        """
+        request = self.token.cancellation
+        if request is None or request.mode is CancelMode.KILL or self.grace == 0:
+            return
+        execution = self._execution
+        await execution.changed.wait_until(lambda: not execution.children)
 
     # --- resources ------------------------------------------------------------------------------------------
 

@@ -81,6 +81,7 @@ class Execution:
         self.said = ""  # before these, in the same answer
         self.speaker: Execution | None = None  # whose answer is this run's own, if it is a child's
         self.voices: set[str] | None = None  # all whose answers were
+        self.on_voice: Callable[[Execution], object] | None = None  # chooses the speaker, of those that begin to speak
         self.joined: tuple[list[str] | None, int, str] = (None, 0, "")
         self.conversation: list[Message] = list(options.history)
         self.replies: dict[str, Reply] = {}
@@ -88,6 +89,7 @@ class Execution:
         self.open_step: int | None = None
         self.usage = Usage()
         self.state = options.state  # what a next run may go on from
+        self.at_end: Callable[[], object] | None = None  # what the body has to add when all under it is over
         self.inputs: dict[str, Asked] = {}
         self.token = RunToken(self)
         self.steering: deque[Message] = deque()
@@ -171,13 +173,36 @@ class Execution:
         return run_id == self.id or (self.voices is not None and run_id in self.voices)
 
     def speak_through(self, child: Execution) -> None:
-        """The child's answer is this run's own, and so that of the runs that speak through this one."""
+        """The child's answer is this run's own, and so that of the runs that speak through this one.
+
+        The run itself as its child: its own words are its answer again.
+        """
+        if child is self:
+            self.speaker = None
+            return
         self.speaker = child
         above: Execution | None = self
         while above is not None:
             above.voices = above.voices or set()
-            above.voices.add(child.id)
+            above.voices.update((child.id, *(child.voices or ())))
             above = above.parent if above.parent is not None and above.parent.speaks_as(above.id) else None
+        if child.text:  # what it has said before counts from here on
+            self._be_heard()
+
+    def begin_to_speak(self) -> None:
+        """It is about to show text: it itself, and those above, hear of it first if they choose their speaker."""
+        if self.on_voice is not None:
+            self.on_voice(self)
+        self._be_heard()
+
+    def _be_heard(self) -> None:
+        child = self
+        while (above := child.parent) is not None:
+            if above.on_voice is not None:
+                above.on_voice(child)
+            if not above.speaks_as(child.id):
+                return
+            child = above
 
     @property
     def shown_status(self) -> RunStatus:
@@ -404,6 +429,8 @@ class Execution:
         me = object()
         if self.claims.setdefault("finish", me) is not me:
             return
+        if confirmed:
+            sealing.let_body_add(self)
         sealing.seal(self)
         result = sealing.result_of(self, confirmed)
         status = result.status
@@ -432,6 +459,8 @@ class Execution:
     def _leave(self) -> None:
         """Lets go of everything that it held on to, and of everything that held on to it."""
         self.current.empty()
+        self.on_voice = None
+        self.at_end = None
         if self.governor is not None:
             self.governor.close()
         if self.home is not None:

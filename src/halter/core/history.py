@@ -112,6 +112,12 @@ def _repaired(messages: Sequence[Message]) -> Iterator[Message]:
         if not message.parts:
             continue
         yield message
-        missing = tuple(not_run(call) for call in message.tool_calls if call.id not in answered)
-        if missing:
-            yield Message("tool", (*(next(pairs).message.parts if answered else ()), *missing))
+        given = next(pairs).message.parts if answered else ()
+        left = Counter(part.call_id for part in given if isinstance(part, ToolResult))
+        missing: list[ToolResult] = []
+        for call in message.tool_calls:
+            left[call.id] -= 1
+            if left[call.id] < 0:  # ids may be equal: each call has a result of its own
+                missing.append(not_run(call))
+        if given or missing:
+            yield Message("tool", (*given, *missing))

@@ -93,6 +93,7 @@ class Reply:
 
     def _begin_text(self) -> list[str]:
         self.shown = True
+        self._execution.begin_to_speak()
         self._text = self._execution.pieces = self.assembly.pieces(Text)
         return self._text
 
@@ -117,6 +118,7 @@ class Reply:
             return
         pieces = self.assembly.pieces(Refusal)
         if not self.shown:
+            self._execution.begin_to_speak()
             self._execution.pieces = pieces  # a refusal is an answer too
         self.shown = True
         pieces.append(text)

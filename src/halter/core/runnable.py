@@ -76,6 +76,9 @@ class Runnable(Generic[T_co]):
             raise ConfigurationError(f"{self.name} has no state to go on from: leave state= out")
         return None
 
+    def check_options(self, options: RunOptions) -> None:
+        """Raises `ConfigurationError` for what does not go together; called by `run()`, after each was checked alone."""
+
     def check_price(self) -> None:
         """Raises `ConfigurationError` if it is not known what its model costs; called by `run()` under a limit."""
 
@@ -118,6 +121,7 @@ class Runnable(Generic[T_co]):
             state=self.check_state(state),
             task=task,
         )
+        self.check_options(options)
         execution = Execution(self, options, _parent(parent))
         if limits_cost(execution.accounts):
             self.check_price()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from halter import events
@@ -13,6 +14,17 @@ from halter.outcome import RunResult, RunStatus
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
+
+_logger = logging.getLogger("halter")
+
+
+def let_body_add(execution: Execution) -> None:
+    """What the body has left to say of its children, now that they are over. If that fails, it is logged."""
+    try:
+        if execution.at_end is not None:
+            execution.at_end()
+    except BaseException:  # also SystemExit: it would end the loop, and every run on it
+        _logger.exception("what run %s has left to its end failed", execution.id)
 
 
 def seal(execution: Execution) -> None:

@@ -289,7 +289,7 @@ def _arm_grace(member: Execution, mode: CancelMode, grace: float) -> None:
     stop.disarm()
     loop = member.home.loop
     if mode is CancelMode.KILL or grace == 0:
-        stop.timers.append(loop.call_soon(_count_down, member, TICKS_BEFORE_A_KILL_ABANDONS))
+        stop.timers.append(loop.call_soon(_count_down, member, TICKS_BEFORE_A_KILL_ABANDONS * _height(member)))
         return
     now = loop.time()
     stop.until = until = min(stop.until or math.inf, now + grace)  # a stop made stronger gives no more time
@@ -303,6 +303,11 @@ def _arm_grace(member: Execution, mode: CancelMode, grace: float) -> None:
 def _lose_patience(resource: Resource, member: Execution, mode: CancelMode) -> None:
     if not resource.is_spared(mode):  # it may be undoing by now what it had done, for which it has the whole grace
         give_up(resource, member)
+
+
+def _height(member: Execution) -> int:
+    """How many runs deep it is: a body that waits for a child ends after it."""
+    return 1 + max(map(_height, member.children.values()), default=0)
 
 
 def _count_down(member: Execution, ticks: int) -> None:
@@ -326,7 +331,7 @@ def abandon(member: Execution) -> None:
     for child in list(member.children.values()):
         if not child.cell:  # it was spared so far
             child.cancel(reason=CancelReason.PARENT_CANCELLED, mode=CancelMode.KILL)
-            on_request(child)
+        on_request(child)  # also one of its own, which came in this very moment
         abandon(child)
     _deliver(member, CancelMode.KILL)
     _close_all([member], CancelMode.KILL)  # also what was opened after the cut
