@@ -31,6 +31,7 @@ ROOMS = {
             "codec",
             "schemas",
             "tools",
+            "parts",
             "compose",
             "teams",
             "terminations",

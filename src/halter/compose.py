@@ -10,21 +10,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 from halter import checked
 from halter.core.context import RunContext
 from halter.core.run import Run
 from halter.core.runnable import Runnable
-from halter.core.sealing import surfaces
-from halter.errors import ConfigurationError, ToolError
-from halter.events import failure_of
-from halter.messages import Message, Text, as_messages
+from halter.errors import ConfigurationError
 from halter.outcome import CancelReason
-from halter.tools.function import as_text
+from halter.parts import (
+    OnFailure,
+    as_json,
+    error_of,
+    fail_as,
+    has_fallen,
+    hear,
+    keep_answer,
+    output_of,
+    say,
+    start_part,
+    stop_all,
+)
 
 T = TypeVar("T")
-OnFailure: TypeAlias = Literal["cancel", "wait", "collect"]
 Until: TypeAlias = Callable[[Any, int], bool | Awaitable[bool]]
 
 
@@ -90,21 +98,21 @@ class Sequential(Composition[Any]):
         return self.parts[:1]
 
     async def execute(self, ctx: RunContext) -> Any:
-        history, value = _hear(ctx), ctx.input
+        history, value = hear(ctx), ctx.input
         *parts, last = self.parts
         for part, following in zip(parts, self.parts[1:], strict=True):
             ctx.begin_step()
-            output = await _output_of(_start(ctx, part, value, history))
+            output = await output_of(start_part(ctx, part, value, history))
             ctx.end_step()
             ctx.before_next_step()
             history, value = (), _handed_over(output, following)
         ctx.begin_step()
-        speaker = _start(ctx, last, value, history)
+        speaker = start_part(ctx, last, value, history)
         ctx.speak_through(speaker)
         try:
-            output = await _output_of(speaker)
+            output = await output_of(speaker)
         finally:
-            _keep_answer(ctx, speaker)
+            keep_answer(ctx, speaker)
         ctx.end_step()
         return output
 
@@ -138,15 +146,15 @@ class Loop(Composition[T]):
         self.max_iterations = checked.whole("max_iterations", max_iterations, at_least=1)
 
     async def execute(self, ctx: RunContext) -> T:
-        history, value = _hear(ctx), ctx.input
+        history, value = hear(ctx), ctx.input
         (part,) = self.parts
         speaker: Run[T] | None = None
         try:
             while True:
                 number = ctx.begin_step()
-                speaker = _start(ctx, part, value, history)
+                speaker = start_part(ctx, part, value, history)
                 ctx.speak_through(speaker)
-                output = await _output_of(speaker)
+                output = await output_of(speaker)
                 is_last = await self._is_last(output, number)
                 ctx.end_step()
                 if is_last:
@@ -155,7 +163,7 @@ class Loop(Composition[T]):
                 history, value = (), _handed_over(output, part)
         finally:
             if speaker is not None:
-                _keep_answer(ctx, speaker)
+                keep_answer(ctx, speaker)
 
     async def _is_last(self, output: T, number: int) -> bool:
         said = self.until(output, number) if self.until is not None else False
@@ -183,20 +191,20 @@ class Parallel(Composition[tuple[Any, ...]]):
         self.on_failure: OnFailure = checked.one_of("on_failure", on_failure, ("cancel", "wait", "collect"))
 
     async def execute(self, ctx: RunContext) -> tuple[Any, ...]:
-        history = _hear(ctx)
-        runs = [_start(ctx, part, ctx.input, history) for part in self.parts]
+        history = hear(ctx)
+        runs = [start_part(ctx, part, ctx.input, history) for part in self.parts]
         over = await ctx.wait_for_children(runs, self._is_decided)
-        fallen = [run for run in over if _has_fallen(run)]
+        fallen = [run for run in over if has_fallen(run)]
         if fallen and self.on_failure == "cancel":
-            _stop(runs, CancelReason.SIBLING_FAILED)
+            stop_all(runs, CancelReason.SIBLING_FAILED)
         if fallen and self.on_failure != "collect":
-            await _fail_as(fallen)
-        outputs = [await (_error_of(run) if _has_fallen(run) else _output_of(run)) for run in runs]
-        _say(ctx, "\n\n".join(run.text for run in runs if run.is_completed and run.text))
+            await fail_as(fallen)
+        outputs = [await (error_of(run) if has_fallen(run) else output_of(run)) for run in runs]
+        say(ctx, "\n\n".join(run.text for run in runs if run.is_completed and run.text))
         return tuple(outputs)
 
     def _is_decided(self, over: Sequence[Run[Any]]) -> bool:
-        return self.on_failure == "cancel" and any(map(_has_fallen, over))
+        return self.on_failure == "cancel" and any(map(has_fallen, over))
 
 
 class Race(Composition[T]):
@@ -216,65 +224,16 @@ class Race(Composition[T]):
         super().__init__(runnables, name, description)
 
     async def execute(self, ctx: RunContext) -> T:
-        history = _hear(ctx)
-        runs = [_start(ctx, part, ctx.input, history) for part in self.parts]
+        history = hear(ctx)
+        runs = [start_part(ctx, part, ctx.input, history) for part in self.parts]
         over = await ctx.wait_for_children(runs, lambda over: any(run.is_completed for run in over))
         winner = next((run for run in over if run.is_completed), None)
         if winner is None:
             # What a stop has ended might have won: then the race is stopped, and has not failed.
-            await _fail_as([run for run in over if not _has_fallen(run)] or over)
-        _stop(runs, CancelReason.LOST_RACE)
-        _say(ctx, winner.text)
-        return await _output_of(winner)
-
-
-# --- starting a part, and what comes of it ------------------------------------------------------------------
-
-
-def _start(ctx: RunContext, part: Runnable[T], input: Any, history: Sequence[Message]) -> Run[T]:
-    return ctx.start(part, input, history=history, context=ctx.context, grace=ctx.grace)
-
-
-async def _output_of(run: Run[T]) -> T:
-    """Its output, once it is over. Raises the error that it has failed with, and `RunCancelled` if it was stopped."""
-    result = await run.finished()
-    if result.is_failed and result.error is not None:
-        raise result.error
-    return cast("T", (await run).output)
-
-
-async def _error_of(run: Run[Any]) -> BaseException:
-    """Why there is no output, as `_output_of` would raise it; what ends the process is raised."""
-    try:
-        await _output_of(run)
-    except BaseException as error:
-        if surfaces(error):
-            raise
-        return error
-    raise AssertionError("a run that has fallen has an error")
-
-
-def _has_fallen(run: Run[Any]) -> bool:
-    """It has failed, or was stopped alone. One that was stopped with the composition is no failure."""
-    result = run.outcome
-    if result is None or result.is_completed:
-        return False
-    return result.cancellation is None or result.cancellation.reason is not CancelReason.PARENT_CANCELLED
-
-
-async def _fail_as(runs: Sequence[Run[Any]]) -> NoReturn:
-    """Raises what the first has failed with, with a note on each of the others."""
-    first, *others = [await _error_of(run) for run in runs]
-    for failure in map(failure_of, others):
-        note = f"and another part: {failure.type}: {failure.message}"
-        if note not in getattr(first, "__notes__", ()):  # it may be one object, raised by many runs
-            first.add_note(note)
-    raise first
-
-
-def _stop(runs: Iterable[Run[Any]], reason: CancelReason) -> None:
-    for run in runs:
-        run.cancel(reason=reason)
+            await fail_as([run for run in over if not has_fallen(run)] or over)
+        stop_all(runs, CancelReason.LOST_RACE)
+        say(ctx, winner.text)
+        return await output_of(winner)
 
 
 def _handed_over(output: Any, part: Runnable[Any]) -> Any:
@@ -284,45 +243,5 @@ def _handed_over(output: Any, part: Runnable[Any]) -> Any:
     try:
         part.check_input(output)
     except ConfigurationError:
-        return _as_json(output)
+        return as_json(output)
     return output
-
-
-def _as_json(output: Any) -> str:
-    if isinstance(output, tuple):  # what `Parallel` has collected may hold errors
-        each = cast("tuple[Any, ...]", output)
-        output = [failure_of(one) if isinstance(one, BaseException) else one for one in each]
-    try:
-        return as_text(output)
-    except ToolError as error:
-        raise ConfigurationError(f"{type(output).__name__} is handed over as JSON, and has no form in it") from error
-
-
-# --- the conversation ---------------------------------------------------------------------------------------
-
-
-def _hear(ctx: RunContext) -> tuple[Message, ...]:
-    """Takes the input down in the conversation, if it is something said; returns the history before it."""
-    history, input = ctx.messages, ctx.input
-    if isinstance(input, str | Message | list | tuple):
-        try:
-            said = as_messages(cast("Any", input))
-        except ConfigurationError:  # a list of something else
-            said = ()
-        for message in said:
-            ctx.say(message)
-    return history
-
-
-def _say(ctx: RunContext, text: str) -> None:
-    """What the composition says itself: in the stream, and in the conversation."""
-    ctx.text(text)
-    ctx.close_reply()
-
-
-def _keep_answer(ctx: RunContext, speaker: Run[Any]) -> None:
-    """What the speaker has said is the composition's answer, in its conversation too, as far as it came."""
-    result = speaker.outcome
-    is_whole = result is not None and not any(message.interrupted for message in result.messages[-1:])
-    if speaker.text:
-        ctx.say(Message("assistant", (Text(speaker.text),), interrupted=not is_whole))

@@ -1,16 +1,17 @@
-"""The tools of one agent, by name: functions, runnables, and the agents that it may hand over to."""
+"""The tools of one agent, by name: functions, runnables, and those to whom it may hand over."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 
 from halter.core.ports import Tool
 from halter.core.runnable import Runnable
 from halter.errors import ConfigurationError
 from halter.request import ToolSpec
-from halter.tools.function import tool
+from halter.tools.function import FunctionTool, tool
 from halter.tools.runnables import as_tool
 
 if TYPE_CHECKING:
@@ -22,19 +23,37 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 class Toolbox:
     """Immutable. `tools`: all that the model may call; `handoffs`: which of the names hand over, and to whom.
 
-    Raises `ConfigurationError` for what is no tool, and for two tools of one name.
+    `exits`: which of them hand over to somebody outside of the run, which ends with that turn. Raises
+    `ConfigurationError` for what is no tool, and for two tools of one name.
     """
 
     def __init__(self, tools: Iterable[Any], handoffs: Iterable[Agent[Any]]) -> None:
         self.tools: dict[str, Tool] = {}
         self.handoffs: dict[str, Agent[Any]] = {}
+        self.exits: dict[str, str] = {}
         for each in _flat(tools):
             self._add(_as_tool(each))
         for agent in handoffs:
-            handoff = _handoff(agent)
+            if not isinstance(agent, Runnable) or agent.kind != "agent":
+                raise ConfigurationError(f"a handoff is to an Agent, not to {agent!r}")
+            handoff = handoff_tool(agent.name, agent.description)
             self._add(handoff)
             self.handoffs[handoff.spec.name] = agent
-        self.specs: tuple[ToolSpec, ...] = tuple(each.spec for each in self.tools.values())
+        self.specs = self._specs()
+
+    def _specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(each.spec for each in self.tools.values())
+
+    def with_exits(self, targets: Mapping[str, str]) -> Toolbox:
+        """These tools, and a handoff to each of these names, which stand with what they are for."""
+        other = copy(self)
+        other.tools, other.exits = dict(self.tools), dict(self.exits)
+        for name, about in targets.items():
+            handoff = handoff_tool(name, about)
+            other._add(handoff)
+            other.exits[handoff.spec.name] = name
+        other.specs = other._specs()
+        return other
 
     def _add(self, each: Tool) -> None:
         name = each.spec.name
@@ -64,11 +83,9 @@ def _as_tool(each: Any) -> Tool:
     raise ConfigurationError(f"a tool is a function, a tool, or anything that runs, not {each!r}")
 
 
-def _handoff(agent: Agent[Any]) -> Tool:
-    if not isinstance(agent, Runnable) or agent.kind != "agent":
-        raise ConfigurationError(f"a handoff is to an Agent, not to {agent!r}")
-    name = agent.name
-    about = f" It is for: {agent.description}" if agent.description else ""
+def handoff_tool(name: str, about: str) -> FunctionTool[[], Any]:
+    """What a model calls to hand the conversation over to `name`. `about`: what that one is for, or nothing."""
+    about = f" It is for: {about}" if about else ""
 
     async def transfer() -> str:
         return f"{name} goes on from here."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from halter import events
 from halter.codec import Unfit
 from halter.core.calls import call_tools
 from halter.core.context import RunContext
@@ -32,6 +33,8 @@ class Turns:
         self._has_called = False
         self._told: list[Message] = []  # the conversation as the model gets it, so far
         self._known = 0  # messages of the conversation that are in it
+        self._handoff: tuple[ToolCall, Agent[Any] | str] | None = None  # that the last answer has asked for
+        self._is_left = False  # handed over to somebody outside
 
     async def run(self) -> Any:
         """Turns until there is an answer, and nobody has sent anything more; the answer as a value."""
@@ -44,6 +47,8 @@ class Turns:
             if answer.tool_calls:
                 await self._call(answer)
             ctx.end_step()
+            if self._is_left:
+                return answer.text
             correction: Message | None = None
             if answer.tool_calls:
                 if step >= self._most:
@@ -115,36 +120,48 @@ class Turns:
 
     async def _call(self, answer: Message) -> None:
         agent, calls = self.agent, answer.tool_calls
-        self._handoff = None
         results = await call_tools(
             self.ctx,
             calls,
             agent.toolbox.tools,
             in_order=not agent.parallel_tools,
-            before=self._before if overrides(agent.hooks, "before_tool") or agent.toolbox.handoffs else None,
+            before=self._before if overrides(agent.hooks, "before_tool") or self._may_hand_over else None,
             after=self._after if overrides(agent.hooks, "after_tool") else None,
         )
         self._has_called = True
-        if self._handoff is not None:
-            call, to = self._handoff
+        asked, self._handoff = self._handoff, None
+        if asked is not None:
+            call, to = asked
             place = next(place for place, each in enumerate(calls) if each is call)
             if not results[place].is_error:
                 self._hand_off(to)
 
+    @property
+    def _may_hand_over(self) -> bool:
+        return bool(self.agent.toolbox.handoffs or self.agent.toolbox.exits)
+
     async def _before(self, ctx: ToolContext, call: ToolCall) -> Any:
         given = await called(self.agent.hooks, "before_tool", ctx, call)
         request = call if given is None else given
-        to = self.agent.toolbox.handoffs.get(request.name) if isinstance(request, ToolCall) else None
+        to = self._target(request) if isinstance(request, ToolCall) else None
         if to is not None:
             if self._handoff is not None:
                 raise ToolError(ONE_HANDOFF)
             self._handoff = call, to
         return given
 
+    def _target(self, call: ToolCall) -> Agent[Any] | str | None:
+        toolbox = self.agent.toolbox
+        return toolbox.handoffs.get(call.name) or toolbox.exits.get(call.name)
+
     async def _after(self, ctx: ToolContext, call: ToolCall, result: ToolResult) -> Any:
         return await called(self.agent.hooks, "after_tool", ctx, call, result)
 
-    def _hand_off(self, agent: Agent[Any]) -> None:
+    def _hand_off(self, agent: Agent[Any] | str) -> None:
+        if isinstance(agent, str):
+            self._is_left = True
+            self.ctx.write(events.Handoff, from_agent=self.agent.name, to_agent=agent)
+            return
         self.agent = agent
         self._repairs = agent.output_retries
         self._has_called = False

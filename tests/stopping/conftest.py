@@ -61,7 +61,8 @@ def no_connection_is_kept_from_before() -> None:
 
 def _close_idle(home: Home, closed: threading.Event) -> None:
     for pool in home.kept.values():
-        for kept in list(pool._connector._conns.values()):
+        connector = getattr(pool, "_connector", None)  # what else is kept has no connections
+        for kept in list(connector._conns.values()) if connector is not None else ():
             for protocol, _ in kept:
                 protocol.close()
     closed.set()

@@ -19,8 +19,8 @@ from halter.models.scripted import Scripted, calls
 from halter.net import proxies
 from halter.net.addresses import is_public
 from halter.outcome import Ended, RunResult
-from halter.tools.html_text import text_of
 from halter.tools.fetching import http_get
+from halter.tools.html_text import text_of
 
 from ..bounds import T, assert_within
 from .web_server import Client, serving

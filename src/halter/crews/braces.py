@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import msgspec
 
-from halter.compose import _as_json
 from halter.core.context import RunContext
 from halter.errors import ConfigurationError
+from halter.parts import as_json
 
 _NAME = r"[^\W\d][\w-]*"
 _BRACES = re.compile(rf"\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
@@ -67,7 +67,7 @@ def inputs_of(ctx: RunContext) -> Inputs:
 
 
 def _as_filled(value: Any) -> str:
-    text = _as_json(value)
+    text = as_json(value)
     if isinstance(value, str) or not text.startswith('"'):
         return text
     return msgspec.json.decode(text, type=str)  # a date, a decimal, an id: without JSON's quotes

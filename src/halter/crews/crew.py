@@ -12,7 +12,6 @@ import msgspec
 from halter import checked
 from halter.agent import Agent
 from halter.codec import Unfit
-from halter.compose import OnFailure, _as_json, _output_of, _say
 from halter.core.context import RunContext
 from halter.core.ports import Model
 from halter.core.run import Run
@@ -28,6 +27,7 @@ from halter.crews.task import Task, listed
 from halter.crews.work import Work, take_down
 from halter.errors import ConfigurationError
 from halter.messages import Message
+from halter.parts import OnFailure, as_json, output_of, say
 
 Process: TypeAlias = Literal["sequential", "hierarchical"]
 CrewInput: TypeAlias = Mapping[str, Any] | str | None
@@ -135,9 +135,9 @@ class Crew(Runnable[Any]):
                 await self._do(ctx, left, runs, history)
                 ctx.end_step()
         if self._last in runs:
-            return await _output_of(runs[self._last])
+            return await output_of(runs[self._last])
         value = state.outputs[self._last]
-        _say(ctx, _as_json(value))
+        say(ctx, as_json(value))
         return self._value_of(self._last, value)
 
     async def _do(
@@ -170,7 +170,7 @@ class Crew(Runnable[Any]):
         told = state.open.get(name)
         if told and isinstance(self._works[name].worker, Agent):
             return going_on(told)
-        context = {each: _as_json(state.outputs[each]) for each in self._context[name]}
+        context = {each: as_json(state.outputs[each]) for each in self._context[name]}
         return history, self.tasks[name].prompt(inputs, context)
 
     def _value_of(self, name: str, value: Any) -> Any:

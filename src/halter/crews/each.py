@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from halter import checked
-from halter.compose import OnFailure, _error_of, _has_fallen, _output_of, _say
 from halter.core.context import RunContext
 from halter.core.run import Run
 from halter.core.runnable import Runnable
@@ -16,6 +15,7 @@ from halter.crews.group import run_all
 from halter.crews.state import CrewState
 from halter.crews.task import listed
 from halter.errors import ConfigurationError
+from halter.parts import OnFailure, error_of, has_fallen, output_of, say
 
 if TYPE_CHECKING:
     from halter.crews.crew import Crew
@@ -67,8 +67,8 @@ class Each(Runnable[tuple[Any, ...]]):
         starts = [partial(self._start, ctx, number, state) for number, state in enumerate(before)]
         ctx.at_end(lambda: ctx.keep((*map(_state_of, runs, before), *before[len(runs) :])))
         await run_all(ctx, starts, runs, at_once=self._at_once, on_failure=self._on_failure)
-        outputs = [await (_error_of(run) if _has_fallen(run) else _output_of(run)) for run in runs]
-        _say(ctx, "\n\n".join(run.text for run in runs if run.is_completed and run.text))
+        outputs = [await (error_of(run) if has_fallen(run) else output_of(run)) for run in runs]
+        say(ctx, "\n\n".join(run.text for run in runs if run.is_completed and run.text))
         return tuple(outputs)
 
     def _start(self, ctx: RunContext, number: int, state: CrewState) -> Run[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from halter.compose import OnFailure, _fail_as, _has_fallen, _stop
 from halter.core.context import RunContext
 from halter.core.run import Run
 from halter.outcome import CancelReason
+from halter.parts import OnFailure, fail_as, has_fallen, stop_all
 
 
 async def run_all(
@@ -26,7 +26,7 @@ async def run_all(
     """
 
     def is_decided(over: Sequence[Run[Any]]) -> bool:
-        return on_failure == "cancel" and any(map(_has_fallen, over))
+        return on_failure == "cancel" and any(map(has_fallen, over))
 
     for start in starts:
         running = [run for run in runs if not run.is_done]
@@ -36,10 +36,10 @@ async def run_all(
                 break
         runs.append(start())
     over = await ctx.wait_for_children(runs, is_decided)
-    fallen = [run for run in over if _has_fallen(run)]
+    fallen = [run for run in over if has_fallen(run)]
     if fallen and on_failure == "cancel":
-        _stop(runs, CancelReason.SIBLING_FAILED)
+        stop_all(runs, CancelReason.SIBLING_FAILED)
     if fallen and on_failure != "collect":
-        await _fail_as(fallen)
+        await fail_as(fallen)
     if len(runs) < len(starts):
         ctx.before_next_step()

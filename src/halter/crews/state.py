@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from halter.compose import _as_json
 from halter.core.run import Run
 from halter.errors import ConfigurationError
 from halter.messages import Message
+from halter.parts import as_json
 
 GO_ON = "You were interrupted. Go on with your task, and give your whole answer, from its beginning."
 
@@ -57,4 +57,4 @@ def plain(output: Any) -> Any:
     """An output in JSON's terms. Raises `ConfigurationError` for what has none."""
     if output is None or isinstance(output, str):
         return output
-    return msgspec.json.decode(_as_json(output))
+    return msgspec.json.decode(as_json(output))

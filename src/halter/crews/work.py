@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from halter.agent import Agent
-from halter.compose import _as_json, _keep_answer, _output_of
 from halter.core.context import RunContext
 from halter.core.run import Run
 from halter.core.runnable import Runnable
 from halter.crews.task import Task
 from halter.errors import OutputInvalid
 from halter.messages import Message, as_messages
+from halter.parts import as_json, keep_answer, output_of
 
 
 class Work(Runnable[Any]):
@@ -44,7 +44,7 @@ class Work(Runnable[Any]):
             if attempt > self.task.guardrail_retries:
                 raise OutputInvalid(
                     f"the guardrail of {self.name!r} does not accept the answer: {reason}",
-                    text=_as_json(output),
+                    text=as_json(output),
                     reasons=(reason,),
                 )
             history, said = self._again(ctx, history, told, reason)
@@ -58,7 +58,7 @@ class Work(Runnable[Any]):
         run = ctx.start(self.worker, said, history=history, context=ctx.context, grace=ctx.grace)
         ctx.speak_through(run)
         ctx.at_end(partial(self._keep, ctx, run, said))
-        output = await _output_of(run)
+        output = await output_of(run)
         ctx.at_end(None)
         return output, self._keep(ctx, run, said)
 
@@ -85,4 +85,4 @@ def take_down(ctx: RunContext, run: Run[Any], said: str | Message) -> None:
     if run.text:
         for message in as_messages(said):
             ctx.say(message)
-        _keep_answer(ctx, run)
+        keep_answer(ctx, run)

@@ -16,7 +16,7 @@ import msgspec
 
 from halter.codec import Unfit, codec_of
 from halter.errors import ConfigurationError, StateConflict
-from halter.tools.function import _encoded
+from halter.tools.function import encoded
 
 _GONE: Any = object()  # a key that is not in a mapping
 
@@ -57,7 +57,7 @@ class StateType:
         try:
             if self._takes_anything:
                 return copy.deepcopy(dict(fields))
-            return self._codec.decode(msgspec.json.encode(fields, enc_hook=_encoded))
+            return self._codec.decode(msgspec.json.encode(fields, enc_hook=encoded))
         except (Unfit, TypeError, ValueError) as error:
             raise ConfigurationError(f"{self._what} does not fit its type: {error}") from error
 

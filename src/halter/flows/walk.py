@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from halter.compose import _fail_as, _has_fallen, _hear, _keep_answer, _stop
 from halter.core.context import RunContext
 from halter.core.run import Run
 from halter.core.runnable import Runnable
@@ -18,6 +17,7 @@ from halter.errors import StepsExhausted
 from halter.flows.progress import FlowState, Progress
 from halter.flows.steps import Step
 from halter.outcome import CancelReason
+from halter.parts import fail_as, has_fallen, hear, keep_answer, stop_all
 
 if TYPE_CHECKING:
     from halter.flows.flow import Flow
@@ -35,7 +35,7 @@ class Walk:
 
     async def run(self) -> Any:
         """Steps until none is due and none is running; the output."""
-        _hear(self._ctx)
+        hear(self._ctx)
         self._keep()
         async with Floor(self._ctx):
             while self._begin_due():
@@ -72,12 +72,12 @@ class Walk:
         over = await self._ctx.wait_for_children(self._running, lambda over: True)
         self._running = [run for run in self._running if run not in over]
         if fallen := [run for run in over if self._has_fallen(run)]:
-            _stop(self._running, CancelReason.SIBLING_FAILED)
-            await _fail_as(fallen)
+            stop_all(self._running, CancelReason.SIBLING_FAILED)
+            await fail_as(fallen)
 
-    def _has_fallen(self, run: Run[Any]) -> bool:
+    def has_fallen(self, run: Run[Any]) -> bool:
         """A step that was cut by a stop which lets turns end is none that has failed: it stays pending."""
-        return _has_fallen(run) or not (run.is_completed or self._ctx.run.is_cancelling)
+        return has_fallen(run) or not (run.is_completed or self._ctx.run.is_cancelling)
 
     @property
     def state(self) -> Any:
@@ -135,7 +135,7 @@ class Floor:
         finally:
             speaker = self._speaker
             if speaker is not None and speaker.id != self._ctx.run_id:  # its own words are taken down already
-                _keep_answer(self._ctx, speaker)
+                keep_answer(self._ctx, speaker)
 
     def _ask(self, run: Run[Any]) -> None:
         """`run` is about to speak: it has the floor, unless another is speaking. The run itself always has it."""

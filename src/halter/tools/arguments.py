@@ -41,6 +41,8 @@ class Arguments:
         for name, parameter in inspect.signature(fn).parameters.items():
             hint = hints.get(name, Any)
             if _is_context(name, hint):
+                if self.context is not None:
+                    raise ConfigurationError(f"{_name(fn)} has two parameters for the context: one is enough")
                 self.context = name
                 continue
             if parameter.kind not in _POSSIBLE:
@@ -61,6 +63,8 @@ class Arguments:
             given = _OBJECT.decode(written.strip() or "{}")
         except (msgspec.DecodeError, UnicodeError) as error:
             raise ToolError(f"The arguments are no JSON object: {error}.") from error
+        except RecursionError as error:
+            raise ToolError("The arguments are nested too deeply.") from error
         values: dict[str, Any] = {}
         wrong = [f"there is no argument {name!r}" for name in given if name not in self._arguments]
         for name, argument in self._arguments.items():
@@ -100,8 +104,10 @@ def _name(fn: Callable[..., Any]) -> str:
 
 
 def _is_context(name: str, hint: Any) -> bool:
-    """By its type; a parameter without one, by its name."""
-    return (isinstance(hint, type) and issubclass(hint, RunContext)) or (hint is Any and name == "ctx")
+    """By its type, also where that is optional or annotated; a parameter without one, by its name."""
+    if any(isinstance(each, type) and issubclass(each, RunContext) for each in (hint, *get_args(hint))):
+        return True
+    return hint is Any and name == "ctx"
 
 
 def _described(hint: Any) -> str | None:

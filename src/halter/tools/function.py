@@ -24,6 +24,7 @@ from halter.tools.isolated import call_in_process, check_isolated
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=Callable[..., Any])
 LONGEST_RESULT = 100_000  # characters
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
@@ -51,14 +52,18 @@ class FunctionTool(Generic[P, R]):
     ) -> None:
         if not callable(fn):
             raise ConfigurationError(f"a tool is made of a function, not of {fn!r}")
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise ConfigurationError(
+                f"{fn.__qualname__} yields: a tool returns its result; on the way, ctx.progress(…)"
+            )
         said = described(fn.__doc__)
         self.fn = fn
         self._arguments = Arguments(fn, said.arguments)
         self._is_async = inspect.iscoroutinefunction(fn)
         self._in_process = _in_process(fn, isolation, self._arguments)
         self._compensate = _compensation(compensate)
-        self._rule = approvals.Rule(approval, approval_subject)
-        self._prompt = approval_prompt
+        self._rule = approvals.Rule(approval, _callable("approval_subject", approval_subject))
+        self._prompt = None if approval_prompt is None else _callable("approval_prompt", approval_prompt)
         self._max_result = checked.whole("max_result", max_result, at_least=1)
         self.spec = ToolSpec(
             name=_checked_name(fn, name),
@@ -130,12 +135,12 @@ def as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     try:
-        return msgspec.json.encode(value, enc_hook=_encoded).decode()
+        return msgspec.json.encode(value, enc_hook=encoded).decode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ToolError(f"The tool has returned what is no JSON ({type(value).__name__}): {error}") from error
 
 
-def _encoded(value: Any) -> Any:
+def encoded(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)  # pydantic's
     if callable(dump):
         return dump(mode="json")
@@ -153,6 +158,12 @@ def _checked_name(fn: Callable[..., Any], given: str | None) -> str:
             f"a tool's name has letters, digits, _ and -, 64 at most: not {name!r}; give it as tool(name='…')"
         )
     return name
+
+
+def _callable(name: str, given: C) -> C:
+    if not callable(given):
+        raise ConfigurationError(f"{name} must be a function, not {given!r}")
+    return given
 
 
 def _places(most: int | None) -> int | None:

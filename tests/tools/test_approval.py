@@ -1,0 +1,158 @@
+"""Which calls somebody is asked about: never, always, by a predicate, or all that fit no pattern."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from halter import Agent, events, tool
+from halter.errors import ConfigurationError
+from halter.messages import ToolCall, ToolResult
+from halter.models.scripted import Scripted
+from halter.tools.approval import LONGEST_PROMPT, Rule, first_text
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def asks(given: Any, **arguments: Any) -> bool:
+    return await Rule(given, first_text).asks(arguments)
+
+
+async def test_never_and_always_are_what_they_say() -> None:
+    """Whatever the arguments."""
+    assert not await asks("never", command="rm")
+    assert await asks("always", command="ls")
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+async def test_a_predicate_gets_the_arguments_by_name_and_says_where_to_ask(is_async: bool) -> None:
+    """Plain or async; what it returns is taken for true or false."""
+
+    def predicate(path: str, force: bool) -> Any:
+        return force and path
+
+    async def predicate_async(path: str, force: bool) -> Any:
+        await asyncio.sleep(1)
+        return predicate(path, force)
+
+    given = predicate_async if is_async else predicate
+    assert await asks(given, path="/", force=True)
+    assert not await asks(given, path="/", force=False)
+    assert not await asks(given, path="", force=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "does_ask"),
+    [
+        ("git status", False),
+        ("git status -s", False),
+        ("GIT STATUS", True),
+        (" git status", True),
+        ("git push", True),
+        ("ls", False),
+        ("ls -l", True),
+        ("", True),
+    ],
+)
+async def test_calls_that_fit_a_pattern_run_unasked_and_all_others_ask(command: str, does_ask: bool) -> None:
+    """The whole subject, case and spaces included."""
+    assert await asks(("git status*", "ls"), command=command) is does_ask
+
+
+async def test_a_call_without_a_text_to_compare_always_asks() -> None:
+    """No arguments, a first one that is no text."""
+    assert await asks(("*",))
+    assert await asks(("*",), number=1)
+    assert await asks(("*",), nothing=None, command="ls")
+
+
+@pytest.mark.parametrize("wrong", ["sometimes", "", (), [], (1,), ("ls", None), 7, None])
+async def test_what_is_no_rule_is_refused_where_the_tool_is_made(wrong: Any) -> None:
+    """A text that is no rule is no pattern either: it would be taken for its letters."""
+    with pytest.raises(ConfigurationError, match="approval"):
+        Rule(wrong, first_text)
+
+
+# --- in a run -----------------------------------------------------------------------------------------------
+
+
+async def outcome_of(*arguments: str, **options: Any) -> tuple[list[str], list[events.InputRequested], list[str]]:
+    """What has run, what was asked (and never answered), and what the model was told."""
+    ran: list[str] = []
+
+    async def delete(path: str = "/", comment: str = "", force: bool = False) -> str:
+        ran.append(path)
+        return "deleted"
+
+    made = tool(delete, approval_timeout=1, **options)
+    script = Scripted(tuple(ToolCall("", "delete", each) for each in arguments), "done")
+    run = Agent(script, tools=[made]).run("hi")
+    result = await run
+    asked = [event async for event in run.events() if isinstance(event, events.InputRequested)]
+    told = [part.content for part in result.messages[2].parts if isinstance(part, ToolResult)]
+    return ran, asked, told
+
+
+@pytest.mark.scenario("C38")
+async def test_patterns_are_about_the_first_parameter_also_where_the_model_leaves_it_out() -> None:
+    """Its default is what the call would use; another argument never stands in for it, in whatever order written."""
+    ran, asked, _ = await outcome_of(
+        '{"path": "/tmp/a"}',
+        '{"comment": "/tmp/b"}',
+        '{"comment": "/tmp/c", "path": "/etc"}',
+        "{}",
+        approval=("/tmp/*",),
+    )
+    assert ran == ["/tmp/a"]
+    assert [event.prompt.count('"path":"/"') for event in asked] == [1, 0, 1]
+
+
+@pytest.mark.scenario("C38")
+async def test_a_predicate_that_raises_keeps_the_call_from_running() -> None:
+    """It fails closed, and the model is told."""
+
+    def broken(**_: Any) -> bool:
+        raise LookupError("no such rule")
+
+    ran, asked, told = await outcome_of("{}", approval=broken)
+    assert (ran, asked, told) == ([], [], ["LookupError: no such rule"])
+
+
+async def test_a_predicate_gets_defaults_as_well() -> None:
+    """It need not have its own."""
+
+    def asks_by_force(path: str, comment: str, force: bool) -> bool:
+        return force
+
+    ran, asked, _ = await outcome_of('{"path": "/a"}', '{"path": "/b", "force": true}', approval=asks_by_force)
+    assert (ran, len(asked)) == (["/a"], 1)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+async def test_the_prompt_may_be_ones_own(is_async: bool) -> None:
+    """Made of the arguments."""
+
+    def prompt(path: str, comment: str, force: bool) -> str:
+        return f"Delete {path}?"
+
+    async def prompt_async(path: str, comment: str, force: bool) -> str:
+        return prompt(path, comment, force)
+
+    _, asked, _ = await outcome_of("{}", approval="always", approval_prompt=prompt_async if is_async else prompt)
+    assert [event.prompt for event in asked] == ["Delete /?"]
+
+
+async def test_a_prompt_of_huge_arguments_is_bounded() -> None:
+    """Head and tail: the end is where the trick would be."""
+    _, (asked,), _ = await outcome_of(f'{{"path": "{"x" * 100_000}END"}}', approval="always")
+    assert len(asked.prompt) < LONGEST_PROMPT + 100
+    assert 'END"' in asked.prompt
+
+
+async def test_wrong_arguments_are_told_before_anybody_is_asked() -> None:
+    """Nobody is bothered with a call that cannot be made."""
+    ran, asked, told = await outcome_of('{"path": 7}', approval="always")
+    assert (ran, asked) == ([], [])
+    assert told[0].startswith("The call was not made")
