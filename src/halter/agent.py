@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
@@ -142,11 +143,13 @@ class Agent(Runnable[T]):
         self.settings = _settings(settings)
         self.answer: AnswerType[T] | None = None if output is None else AnswerType(output)
         self.output_retries = checked.whole("output_retries", output_retries, at_least=0)
+        self._check_features()
+
+    def _check_features(self) -> None:
         features = getattr(self.model, "features", None)
         if isinstance(features, Features):
-            features.check(
-                self.model.name, settings, tools=self.toolbox.specs, tool_choice=tool_choice, output=self.schema
-            )
+            tools, choice = self.toolbox.specs, self.tool_choice
+            features.check(self.model.name, self.settings, tools=tools, tool_choice=choice, output=self.schema)
 
     @property
     def name(self) -> str:
@@ -168,6 +171,18 @@ class Agent(Runnable[T]):
     def as_tool(self, *, name: str | None = None, description: str | None = None) -> FunctionTool[..., Any]:
         """This agent as a tool of another; see `halter.tools.as_tool`."""
         return as_tool(self, name=name, description=description)
+
+    def leaving_to(self, targets: Mapping[str, str]) -> Agent[T]:
+        """The same agent with a handoff to each of these names, none of which its own run goes on with.
+
+        `targets`: for each name what it is for. The model sees tools, as with `handoffs`; the run in which it calls one
+        completes with that turn, and its output is what was said with the call. Who goes on is the caller's business.
+        Raises `ConfigurationError` for a name that another tool has, and if the model takes no tools.
+        """
+        other = copy(self)
+        other.toolbox = self.toolbox.with_exits(targets)
+        other._check_features()
+        return other
 
     def check_input(self, input: Any) -> tuple[Message, ...]:
         if input is None:
@@ -197,7 +212,7 @@ class Agent(Runnable[T]):
 
 
 async def _tell(hooks: Hooks, ctx: RunContext) -> None:
-    request = ctx.token.cancellation
+    request = ctx.cancellation
     if request is not None:
         await called(hooks, "on_cancel", ctx, request)
 

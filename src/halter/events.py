@@ -7,7 +7,7 @@ shares a name with an exception.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -272,8 +272,26 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def encode(event: Event) -> bytes:
-    """The event as JSON; values that JSON has no form for (outputs, custom data) become their `repr`."""
-    return _ENCODER.encode(event)
+    """The event as JSON; values that JSON has no form for (outputs, custom data) become their `repr`.
+
+    Text that is no Unicode (names of files may be) is shown with question marks.
+    """
+    try:
+        return _ENCODER.encode(event)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(_unicode(msgspec.to_builtins(event, enc_hook=repr)))
+
+
+def _unicode(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [_unicode(each) for each in cast("list[Any]", value)]
+        case dict():
+            return {_unicode(name): _unicode(each) for name, each in cast("dict[Any, Any]", value).items()}
+        case _:
+            return value
 
 
 def decode(data: bytes | str) -> AnyEvent:

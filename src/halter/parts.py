@@ -1,4 +1,4 @@
-"""What everything that is made of runs does with them: start one, take its output, fail with its error, let it speak."""
+"""What everything made of runs does with them: start one, take its output, fail with its error, let it speak."""
 
 from __future__ import annotations
 

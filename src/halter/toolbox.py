@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from halter.core.ports import Tool
 from halter.core.runnable import Runnable
@@ -87,7 +87,7 @@ def handoff_tool(name: str, about: str) -> FunctionTool[[], Any]:
     """What a model calls to hand the conversation over to `name`. `about`: what that one is for, or nothing."""
     about = f" It is for: {about}" if about else ""
 
-    async def transfer() -> str:
+    async def transfer(reason: Annotated[str, "Why, in a few words."] = "") -> str:
         return f"{name} goes on from here."
 
     return tool(

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from halter import Agent, RunResult, events, tool
-from halter.core.history import MARKER, MAY_HAVE_RUN, NOT_RUN
+from halter import Agent, CancelMode, RunResult, events, tool
+from halter.core.history import MARKER, MAY_HAVE_RUN, NOT_RUN, for_model
 from halter.hooks import Hooks
-from halter.messages import ToolResult
+from halter.messages import Message, ToolResult
 from halter.models.scripted import Scripted, calls
 from halter.testing.wire_probe import WireProbe
 
@@ -159,3 +159,25 @@ async def test_stopped_twice_in_a_row_is_told_twice(adapter: Adapter, wire: Wire
     places = [written.index(text) for text in (PROMPT, MARKER, "And now?", NEXT)]
     assert places == sorted(places)
     assert written.count(MARKER) == 2
+
+
+@pytest.mark.scenario("D42")
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("mode", [CancelMode.IMMEDIATE, CancelMode.AFTER_TURN])
+async def test_a_turn_that_was_stopped_before_its_answer_had_begun_is_told_to_the_model(mode: CancelMode) -> None:
+    """While it waits for the first token, and between the results of its tools and the next answer."""
+
+    @tool
+    async def work() -> str:
+        await asyncio.sleep(1)
+        return "worked"
+
+    agent = Agent(Scripted(calls("work"), "done", pace=1), tools=[work])
+    run = agent.run("first").start()
+    await asyncio.sleep(0.5 if mode is CancelMode.IMMEDIATE else 1.5)
+    run.cancel(mode=mode)
+    stopped = await run.finished()
+    told = for_model((*stopped.messages, Message.user("second")))
+    assert told[-1].text.startswith(MARKER)
+    assert next(message.text for message in told if message.role == "user") == "first"
+    assert all(message.parts for message in told)

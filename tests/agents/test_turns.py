@@ -234,7 +234,7 @@ async def test_of_two_handoffs_in_one_answer_the_first_counts() -> None:
 
 
 @virtual
-@pytest.mark.parametrize("arguments", ['{"reason": "x"}', '{"a'])
+@pytest.mark.parametrize("arguments", ['{"to": "x"}', '{"a'])
 async def test_a_handoff_that_goes_wrong_hands_nothing_over(arguments: str) -> None:
     """Its call is an error, and the agent goes on itself."""
     script = (ToolCall("", "transfer_to_b", arguments), "I stay")

@@ -13,7 +13,7 @@ from halter import Agent, Budget, CancelMode, Run, RunFailed, RunResult, RunStat
 from halter.core.calls import RETRY_DELAY
 from halter.core.history import MAY_HAVE_RUN, NOT_RUN
 from halter.hooks import Hooks
-from halter.messages import ToolCall, ToolResult
+from halter.messages import Message, ToolCall, ToolResult
 from halter.models.scripted import Answer, Scripted, calls
 from halter.outcome import Ended
 from halter.testing import Sweep, SweepOutcome, cancel_sweep
@@ -365,7 +365,8 @@ async def test_after_turn_lets_all_calls_of_the_turn_run_and_asks_no_model_again
     result = await stopped(run, 1, CancelMode.AFTER_TURN)
     assert now() == (4 if in_order else 2)
     assert results_in(result) == ["worked", "worked"]
-    assert not any(message.interrupted for message in result.messages)
+    assert not any(message.interrupted for message in result.messages[:-1])
+    assert result.messages[-1] == Message("assistant", (), interrupted=True)  # the model is to know of the stop
     assert result.is_cancelled
     assert [event.type async for event in run.events()].count("model.requested") == 1
 

@@ -33,8 +33,8 @@ async def test_after_turn_lets_the_turn_end_and_begins_no_other() -> None:
     assert (result.status, result.text) == (RunStatus.CANCELLED, "one two three")
     assert result.cancellation is not None
     assert (result.cancellation.mode, result.cancellation.message) == (CancelMode.AFTER_TURN, "after this")
-    assert [message.text for message in result.messages] == ["hi", "one two three", "go on"]
-    assert not any(message.interrupted for message in result.messages)
+    assert [message.text for message in result.messages] == ["hi", "one two three", "go on", ""]
+    assert [message.interrupted for message in result.messages] == [False, False, False, True]
     log = [event async for event in handle.events()]
     assert [event.type for event in log].count("model.requested") == 1
     cancelling = next(place for place, event in enumerate(log) if isinstance(event, events.Cancelling))

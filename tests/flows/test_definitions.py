@@ -238,7 +238,7 @@ async def generates(self: Any) -> Any:
     yield 1
 
 
-@pytest.mark.parametrize("given", [generates, 5, "begin", Report], ids=repr)
+@pytest.mark.parametrize("given", [generates, 5, "begin", Report], ids=["generator", "number", "text", "class"])
 def test_a_step_is_a_method(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="a step is a method"):
         start()(given)
@@ -262,7 +262,7 @@ def test_a_step_is_not_called_as_what_a_flow_has_already(name: str) -> None:
         type("Wrong", (Flow,), {name: start(step)})
 
 
-@pytest.mark.parametrize("source", [5, None, "", start, ["a"]], ids=repr)
+@pytest.mark.parametrize("source", [5, None, "", start, ["a"]], ids=["number", "None", "empty", "decorator", "list"])
 def test_what_is_no_source_is_refused(source: Any) -> None:
     for make in (listen, lambda source: and_("a", source), lambda source: or_(source, "b")):
         with pytest.raises(ConfigurationError, match="a step listens to"):

@@ -26,7 +26,7 @@ from halter.core.resources import Close, Resource
 from halter.core.threads import start_in_thread
 from halter.errors import NoCurrentRun, RunCancelled, UsageError
 from halter.messages import Message
-from halter.outcome import CancelMode, Ended, RunStatus
+from halter.outcome import Cancellation, CancelMode, Ended, RunStatus
 from halter.request import ModelRequest
 
 if TYPE_CHECKING:
@@ -87,6 +87,11 @@ class RunContext:
     def token(self) -> CancellationToken:
         """Cancelled at the cut; may be polled in any thread."""
         return self._execution.token
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        """The stop that was asked for, whether it has cut the run or lets its turn end; `None` while there is none."""
+        return self._execution.request()
 
     @property
     def deadline(self) -> float | None:
@@ -331,7 +336,7 @@ class RunContext:
         )
 
     def on_cancel(self, fn: Callable[[], object]) -> Resource:
-        """Has `fn()`, plain or async, called once at the cut, and awaited within the grace. Home loop only.
+        """Has `fn()`, plain or async, called once if a stop ends the run, and awaited within the grace. Home loop only.
 
         One that raises is logged; one that does not end is abandoned and named. `.end()` what this returns when it is
         no longer wanted; if the run ends otherwise, nothing is called.
@@ -450,7 +455,8 @@ def _name_of(fn: Callable[..., object]) -> str:
 
 
 def _if_cancelled(ctx: RunContext, fn: Callable[[], object]) -> Awaitable[object] | None:
-    if not ctx.token.is_cancelled:
+    ending = ctx._execution.cell.get("end")
+    if ending is None or ending.status is not RunStatus.CANCELLED:
         return None
     pending = fn()
     return pending if inspect.isawaitable(pending) else None

@@ -64,7 +64,8 @@ def _with_results(message: Message, results: list[ToolResult]) -> Iterator[Paire
         if rest:
             yield Paired(Message("tool", rest))
         return
-    yield Paired(message, {result.call_id for result in results})
+    if message.parts:  # else it says only that an answer was stopped before it had begun
+        yield Paired(message, {result.call_id for result in results})
     if results:
         yield Paired(Message("tool", tuple(results)))
 
@@ -72,11 +73,17 @@ def _with_results(message: Message, results: list[ToolResult]) -> Iterator[Paire
 # --- sealing ------------------------------------------------------------------------------------------------
 
 
-def seal(messages: Sequence[Message]) -> Message | None:
-    """What a conversation that ends here lacks: the results of its last answer's calls, which never ran."""
-    if not messages or messages[-1].role != "assistant" or not messages[-1].tool_calls:
+def seal(messages: Sequence[Message], *, was_stopped: bool = False) -> Message | None:
+    """What a conversation that ends here lacks: the results of its last answer's calls, which never ran; of a turn
+    that was stopped before anything of its answer had come, the answer, which says nothing but that."""
+    if not messages:
         return None
-    return Message("tool", tuple(not_run(call) for call in messages[-1].tool_calls), interrupted=True)
+    last = messages[-1]
+    if last.role == "assistant" and last.tool_calls:
+        return Message("tool", tuple(not_run(call) for call in last.tool_calls), interrupted=True)
+    if was_stopped and last.role != "assistant" and not last.interrupted:
+        return Message("assistant", (), interrupted=True)
+    return None
 
 
 def not_run(call: ToolCall) -> ToolResult:
@@ -106,11 +113,9 @@ def _marked(messages: Sequence[Message], marker: str) -> Iterator[Message]:
 
 
 def _repaired(messages: Sequence[Message]) -> Iterator[Message]:
-    """Without messages that say nothing, and with a result for each call."""
+    """With a result for each call."""
     pairs = iter(paired(messages))
     for message, answered in pairs:
-        if not message.parts:
-            continue
         yield message
         given = next(pairs).message.parts if answered else ()
         left = Counter(part.call_id for part in given if isinstance(part, ToolResult))

@@ -77,7 +77,7 @@ class Runnable(Generic[T_co]):
         return None
 
     def check_options(self, options: RunOptions) -> None:
-        """Raises `ConfigurationError` for what does not go together; called by `run()`, after each was checked alone."""
+        """Raises `ConfigurationError` for what does not go together; each has been checked alone. Called by `run()`."""
 
     def check_price(self) -> None:
         """Raises `ConfigurationError` if it is not known what its model costs; called by `run()` under a limit."""

@@ -52,12 +52,15 @@ def seal(execution: Execution) -> None:
 
 
 def _seal_history(execution: Execution) -> None:
-    """Each call of the turn that was cut off gets its result."""
+    """Each call of the turn that was cut off gets its result; that it was cut off is seen from its last message."""
     conversation = execution.conversation
     results = tuple(call.result for call in execution.calls if call.result is not None)
     if results:
         conversation.append(Message("tool", results, interrupted=True))
-    elif (missing := history.seal(conversation)) is not None:
+        return
+    was_stopped = execution.step > 0 and execution.cell["end"].status is RunStatus.CANCELLED
+    missing = history.seal(conversation, was_stopped=was_stopped)
+    if missing is not None:
         conversation.append(missing)
 
 

@@ -75,7 +75,7 @@ class Walk:
             stop_all(self._running, CancelReason.SIBLING_FAILED)
             await fail_as(fallen)
 
-    def has_fallen(self, run: Run[Any]) -> bool:
+    def _has_fallen(self, run: Run[Any]) -> bool:
         """A step that was cut by a stop which lets turns end is none that has failed: it stays pending."""
         return has_fallen(run) or not (run.is_completed or self._ctx.run.is_cancelling)
 

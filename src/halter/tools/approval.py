@@ -44,7 +44,7 @@ class Rule:
 
 
 def _patterns(given: Any) -> tuple[str, ...]:
-    patterns: tuple[Any, ...] = tuple(given) if isinstance(given, list | tuple) else (given,)
+    patterns = tuple(cast("Sequence[Any]", given)) if isinstance(given, list | tuple) else (given,)
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
         raise ConfigurationError(f"approval patterns are one or more texts, as ('git status*',), not {given!r}")
     return cast("tuple[str, ...]", patterns)

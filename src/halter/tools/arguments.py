@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -93,8 +94,10 @@ def _read(name: str, codec: Codec, raw: msgspec.Raw, values: dict[str, Any]) -> 
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    while isinstance(fn, partial):
+        fn = fn.func
     try:
-        return get_type_hints(fn, include_extras=True)
+        return get_type_hints(fn if inspect.isroutine(fn) else type(fn).__call__, include_extras=True)
     except Exception as error:
         raise ConfigurationError(f"the type hints of {_name(fn)} cannot be read: {error}") from error
 

@@ -180,7 +180,7 @@ def _in_process(fn: Callable[..., Any], isolation: str, arguments: Arguments) ->
 
 
 def _compensation(undo: Callable[..., Any] | None) -> tuple[Callable[..., Any], str | None] | None:
-    return None if undo is None else (undo, Arguments(undo, {}).context)
+    return None if undo is None else (_callable("compensate", undo), Arguments(undo, {}).context)
 
 
 # --- the decorator ------------------------------------------------------------------------------------------

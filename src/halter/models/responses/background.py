@@ -189,8 +189,16 @@ class _Aside(RunContext):
     def __init__(self, ctx: RunContext) -> None:
         super().__init__(ctx._execution)
 
-    def resource(self, kind: str, label: str, close: Close, *, sever: Callable[[], None] | None = None) -> Resource:
-        return Resource(kind, label, self.run_id, close, _tell_nobody, sever)
+    def resource(
+        self,
+        kind: str,
+        label: str,
+        close: Close | None,
+        *,
+        sever: Callable[[], None] | None = None,
+        last_resort: Callable[[], None] | None = None,
+    ) -> Resource:
+        return Resource(kind, label, self.run_id, close, _tell_nobody, sever, last_resort=last_resort)
 
 
 def _tell_nobody(_: Resource) -> None: ...
