@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 3
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check conformance docs bench soak lock clean
+.PHONY: help demo test check conformance docs bench bench-peers soak lock clean
 
 help:
 	@echo "make demo         stop real streams, and see the receipts (about 20 s)"
@@ -14,6 +14,7 @@ help:
 	@echo "make conformance  the table of conformance scenarios"
 	@echo "make docs         the generated tables in docs/"
 	@echo "make bench        the measured table behind docs/benchmarks.md"
+	@echo "make bench-peers  the same task for CrewAI and AutoGen, in an environment of their own"
 	@echo "make soak         the slow tests"
 
 $(READY): pyproject.toml requirements.lock
@@ -48,6 +49,20 @@ docs: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m bench
+
+PEERS := .venv-peers
+$(PEERS)/.ready: bench/frameworks/requirements.txt
+	@echo "Setting up $(PEERS) ..."
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(PEERS) && \
+		uv pip install --quiet --python $(PEERS)/bin/python -r $< ; \
+	else \
+		$(PYTHON) -m venv $(PEERS) && $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r $< ; \
+	fi
+	@touch $@
+
+bench-peers: $(READY) $(PEERS)/.ready
+	@$(BIN)/python -m bench.frameworks $(PEERS)/bin/python
 
 soak: $(READY)
 	@$(BIN)/python -m pytest -m soak --timeout=1800

@@ -25,7 +25,7 @@ TOKENS = 20_000
 AGENTS = 1_000
 RUNS = 50
 CALLS = 10  # in each of them
-KINDS = ("agent", "agent in an agent", "sequence of one", "three deep")
+KINDS = ("agent", "agent in an agent", "sequence of one", "three deep", "team", "crew", "flow with a crew")
 WAYS = ("a bare task", "async tool", "blocking tool", "a bare thread")
 
 

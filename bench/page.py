@@ -8,15 +8,14 @@ from bench.child import ROOT
 from bench.table import Table
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-BEGIN = "<!-- bench: begin -->"
-END = "<!-- bench: end -->"
 
 
-def write(facts: str, tables: Sequence[Table]) -> None:
-    """Replaces what stands between the markers. Raises `ValueError` for a page without them."""
-    before, found_begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, found_end, after = rest.partition(END)
+def write(facts: str, tables: Sequence[Table], *, place: str = "bench") -> None:
+    """Replaces what stands between the markers of this name. Raises `ValueError` for a page without them."""
+    begin, end = f"<!-- {place}: begin -->", f"<!-- {place}: end -->"
+    before, found_begin, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    _, found_end, after = rest.partition(end)
     if not (found_begin and found_end):
-        raise ValueError(f"{PAGE.name} has no place between {BEGIN} and {END}")
+        raise ValueError(f"{PAGE.name} has no place between {begin} and {end}")
     body = "\n\n".join((facts, *(table.as_markdown().rstrip() for table in tables)))
-    PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{begin}\n\n{body}\n\n{end}{after}", encoding="utf-8")

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halter.codec import Unfit
 from halter.errors import ConfigurationError
 from halter.messages import Message
-from halter.codec import Unfit
 from halter.outputs import AnswerType
 from halter.schemas import in_words, strict_schema, without_absent
 

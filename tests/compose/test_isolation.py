@@ -173,7 +173,7 @@ async def test_each_reader_gets_all_of_it_and_a_late_one_too(kind: Kind) -> None
 
     slow, (quick, took) = await asyncio.gather(slowly(), quickly())
     assert slow == quick == await log_of(run)
-    assert took < 9
+    assert took < 20
 
 
 @pytest.mark.scenario("E56")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from halter import Agent, Budget, CancelMode, Run, RunFailed, RunResult, RunStatus, events, tool
-from halter.core.calls import RETRY_DELAY
+from halter.core.call import RETRY_DELAY
 from halter.core.history import MAY_HAVE_RUN, NOT_RUN
 from halter.hooks import Hooks
 from halter.messages import Message, ToolCall, ToolResult

@@ -1,17 +1,25 @@
-"""A question that a run has asked, and waits to have answered."""
+"""A question that a run asks, and waits to have answered."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from halter import events
+from halter.core.ids import new_id
+from halter.core.lifecycle import advance
 from halter.errors import UsageError
+from halter.outcome import RunStatus
+
+if TYPE_CHECKING:
+    from halter.core.execution import Execution
 
 _WORDS = {True: "yes", False: "no"}
 
 
 class Asked(NamedTuple):
-    """`options`: the answers that it takes, if not all."""
+    """An open question. `options`: the answers that it takes, if not all."""
 
     answer: asyncio.Future[Any]
     kind: str
@@ -29,3 +37,54 @@ class Asked(NamedTuple):
         """Answers it, once. Home loop only."""
         if not self.answer.done():
             self.answer.set_result(value)
+
+
+async def ask(
+    execution: Execution,
+    prompt: str,
+    *,
+    kind: str,
+    schema: Any,
+    options: tuple[str, ...],
+    timeout: float | None,
+    call_id: str | None,
+) -> Any:
+    """See `RunContext.ask`."""
+    request_id = new_id()
+    asked = Asked(asyncio.get_running_loop().create_future(), kind, options)
+    execution.inputs[request_id] = asked
+    execution.write(
+        events.InputRequested,
+        request_id=request_id,
+        kind=kind,
+        prompt=prompt,
+        schema=schema,
+        options=options,
+        call_id=call_id,
+        expires_at=None if timeout is None else time.time() + timeout,
+    )
+    _wait(execution, True)
+    try:
+        async with asyncio.timeout(timeout):  # `wait_for` loses a cancel that comes together with the answer
+            answer = await asked.answer
+    except TimeoutError:
+        _received(execution, request_id, "expired")
+        raise
+    except asyncio.CancelledError:
+        _received(execution, request_id, "cancelled")  # a scope within the body gave up
+        raise
+    else:
+        _received(execution, request_id, "answered", answer)
+        return answer
+    finally:
+        _wait(execution, bool(execution.inputs))
+
+
+def _received(execution: Execution, request_id: str, outcome: events.InputOutcome, answer: Any = None) -> None:
+    if not execution.cell and execution.inputs.pop(request_id, None) is not None:  # else the seal resolves it
+        execution.write(events.InputReceived, request_id=request_id, outcome=outcome, answer=answer)
+
+
+def _wait(execution: Execution, waiting: bool) -> None:
+    if execution.status in (RunStatus.RUNNING, RunStatus.WAITING):
+        execution.status = advance(execution.status, RunStatus.WAITING if waiting else RunStatus.RUNNING)

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from halter import events
-from halter.core.asking import Asked
+from halter.core.asking import ask
 from halter.core.cancellation import CancellationToken
 from halter.core.current import current_execution
 from halter.core.frames import where_in_thread
-from halter.core.ids import new_id
-from halter.core.lifecycle import advance
 from halter.core.metering import Allowance, Meter, admit, admit_tool, allowance_for
 from halter.core.ports import Price
 from halter.core.reply import Reply
 from halter.core.resources import Close, Resource
 from halter.core.threads import start_in_thread
+from halter.core.using import closer
 from halter.errors import NoCurrentRun, RunCancelled, UsageError
 from halter.messages import Message
 from halter.outcome import Cancellation, CancelMode, Ended, RunStatus
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 THREAD_PATIENCE = 0.1  # seconds
-LOOK_AGAIN = 0.001  # seconds
 
 
 def _never(_: object) -> bool:
@@ -154,6 +151,7 @@ class RunContext:
         """
         execution = self._execution
         admitted = admit(execution, allowance) if execution.accounts else None
+        execution.has_asked = True
         reply = Reply(execution)
         reply.was_sent = True
         if admitted is not None:
@@ -268,7 +266,7 @@ class RunContext:
 
         With `ctx.run`, what this run shows itself is its answer again.
         """
-        self._execution.speak_through(child._execution)
+        self._execution.voice.speak_through(child._execution)
 
     def on_voice(self, fn: Callable[[Run[Any]], object]) -> None:
         """Has `fn(run)` called before a child, or this run itself, begins to show text. Home loop only.
@@ -276,7 +274,7 @@ class RunContext:
         It may let that run speak for this one, by `speak_through`. It must not raise.
         """
         observing = type(self.run).observing
-        self._execution.on_voice = lambda execution: fn(observing(execution))
+        self._execution.voice.on_voice = lambda execution: fn(observing(execution))
 
     async def wait_for_children(
         self, runs: Sequence[Run[T]], is_enough: Callable[[Sequence[Run[T]]], bool] = _never
@@ -354,7 +352,7 @@ class RunContext:
 
         `thing` must have `aclose()` or `close()`, plain or async. Raises `UsageError` if it has neither.
         """
-        close = _closer(thing, self._execution.spawn)
+        close = closer(thing, self._execution.spawn)
         resource = self.resource(kind, label or type(thing).__name__, close)
         try:
             yield thing
@@ -405,46 +403,9 @@ class RunContext:
         after the cut: nobody would answer any more.
         """
         self._raise_if_over()
-        execution = self._execution
-        request_id = new_id()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        execution.inputs[request_id] = Asked(future, kind, options)
-        expires_at = None if timeout is None else time.time() + timeout
-        self.write(
-            events.InputRequested,
-            request_id=request_id,
-            kind=kind,
-            prompt=prompt,
-            schema=schema,
-            options=options,
-            call_id=call_id,
-            expires_at=expires_at,
+        return await ask(
+            self._execution, prompt, kind=kind, schema=schema, options=options, timeout=timeout, call_id=call_id
         )
-        self._wait(True)
-        try:
-            async with asyncio.timeout(timeout):  # `wait_for` loses a cancel that comes together with the answer
-                answer = await future
-        except TimeoutError:
-            self._received(request_id, "expired")
-            raise
-        except asyncio.CancelledError:
-            self._received(request_id, "cancelled")  # a scope within the body gave up
-            raise
-        else:
-            self._received(request_id, "answered", answer)
-            return answer
-        finally:
-            self._wait(bool(execution.inputs))
-
-    def _received(self, request_id: str, outcome: events.InputOutcome, answer: Any = None) -> None:
-        execution = self._execution
-        if not execution.cell and execution.inputs.pop(request_id, None) is not None:  # else the seal resolves it
-            execution.write(events.InputReceived, request_id=request_id, outcome=outcome, answer=answer)
-
-    def _wait(self, waiting: bool) -> None:
-        execution = self._execution
-        if execution.status in (RunStatus.RUNNING, RunStatus.WAITING):
-            execution.status = advance(execution.status, RunStatus.WAITING if waiting else RunStatus.RUNNING)
 
     def __repr__(self) -> str:
         return f"<RunContext of {self._execution!r}>"
@@ -460,37 +421,3 @@ def _if_cancelled(ctx: RunContext, fn: Callable[[], object]) -> Awaitable[object
         return None
     pending = fn()
     return pending if inspect.isawaitable(pending) else None
-
-
-def _closer(thing: Any, spawn: Callable[[Any], asyncio.Task[Any]]) -> Callable[[], asyncio.Future[Any]]:
-    """One closing, however often it is asked for, shared by the stop and the end of the block."""
-    close = getattr(thing, "aclose", None) or getattr(thing, "close", None)
-    if not callable(close):
-        raise UsageError(f"{type(thing).__name__} has neither aclose() nor close(); use ctx.resource(…)")
-    closing: list[asyncio.Future[Any]] = []
-
-    def once() -> asyncio.Future[Any]:
-        if not closing:
-            pending = close()
-            closing.append(spawn(_closed(thing, pending)) if inspect.isawaitable(pending) else _done())
-        return closing[0]
-
-    return once
-
-
-async def _closed(thing: Any, pending: Awaitable[Any]) -> None:
-    try:
-        await pending
-    except RuntimeError:
-        if not getattr(thing, "ag_running", False):
-            raise
-        # An async generator that is running ends in the body that runs it, by the body's own CancelledError. It has
-        # no word for "ended" that could be waited for.
-        while thing.ag_running:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_AGAIN)
-
-
-def _done() -> asyncio.Future[None]:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    future.set_result(None)
-    return future

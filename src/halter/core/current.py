@@ -10,7 +10,7 @@ import contextvars
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halter.core.calls import Call
+    from halter.core.call import Call
     from halter.core.execution import Execution
 
 

@@ -32,12 +32,13 @@ from halter.core.ports import Definition
 from halter.core.reply import Reply
 from halter.core.resources import Owner, Resource
 from halter.core.run_token import RunToken
+from halter.core.voice import Voice
 from halter.errors import BusyError, RunCancelled, RunLost
 from halter.messages import Message, ToolCall, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, Ended, RunResult, RunStatus
 
 if TYPE_CHECKING:
-    from halter.core.calls import Call
+    from halter.core.call import Call
     from halter.core.cancellation import Registration
     from halter.core.home import Home
 
@@ -77,14 +78,10 @@ class Execution:
         self.announced: tuple[ToolCall, ...] = ()  # called by the last answer, and not taken up yet
         self.calls: list[Call] = []  # of the turn that is under way
         # What it produces.
-        self.pieces: list[str] = []
-        self.said = ""  # before these, in the same answer
-        self.speaker: Execution | None = None  # whose answer is this run's own, if it is a child's
-        self.voices: set[str] | None = None  # all whose answers were
-        self.on_voice: Callable[[Execution], object] | None = None  # chooses the speaker, of those that begin to speak
-        self.joined: tuple[list[str] | None, int, str] = (None, 0, "")
+        self.voice = Voice(self)
         self.conversation: list[Message] = list(options.history)
         self.replies: dict[str, Reply] = {}
+        self.has_asked = False  # a model, for an answer of its own
         self.step = 0
         self.open_step: int | None = None
         self.usage = Usage()
@@ -157,52 +154,7 @@ class Execution:
         """This run's own answer so far; in the end, what it returned if that is text and nothing was shown."""
         if self.result is not None:
             return self.result.text
-        if self.speaker is not None:
-            return self.speaker.text
-        pieces, (of, count, joined) = self.pieces, self.joined
-        if of is not pieces:
-            count, joined = 0, ""
-        new = pieces[count:]
-        if new:  # asked for after each token, as people do, the whole must not be put together anew
-            joined += "".join(new)
-            self.joined = (pieces, count + len(new), joined)
-        return self.said + joined if self.said else joined
-
-    def speaks_as(self, run_id: str) -> bool:
-        """True if the text of that run is this one's own."""
-        return run_id == self.id or (self.voices is not None and run_id in self.voices)
-
-    def speak_through(self, child: Execution) -> None:
-        """The child's answer is this run's own, and so that of the runs that speak through this one.
-
-        The run itself as its child: its own words are its answer again.
-        """
-        if child is self:
-            self.speaker = None
-            return
-        self.speaker = child
-        above: Execution | None = self
-        while above is not None:
-            above.voices = above.voices or set()
-            above.voices.update((child.id, *(child.voices or ())))
-            above = above.parent if above.parent is not None and above.parent.speaks_as(above.id) else None
-        if child.text:  # what it has said before counts from here on
-            self._be_heard()
-
-    def begin_to_speak(self) -> None:
-        """It is about to show text: it itself, and those above, hear of it first if they choose their speaker."""
-        if self.on_voice is not None:
-            self.on_voice(self)
-        self._be_heard()
-
-    def _be_heard(self) -> None:
-        child = self
-        while (above := child.parent) is not None:
-            if above.on_voice is not None:
-                above.on_voice(child)
-            if not above.speaks_as(child.id):
-                return
-            child = above
+        return self.voice.text
 
     @property
     def shown_status(self) -> RunStatus:
@@ -441,8 +393,7 @@ class Execution:
         self.log.ended = self.parent is None
         self.status = advance(self.status, status)
         self.result = result
-        self.pieces = []  # from here on the text is the result's
-        self.joined = (None, 0, "")
+        self.voice.end()
         self._leave()
         if confirmed:
             self.disarm()
@@ -459,7 +410,6 @@ class Execution:
     def _leave(self) -> None:
         """Lets go of everything that it held on to, and of everything that held on to it."""
         self.current.empty()
-        self.on_voice = None
         self.at_end = None
         if self.governor is not None:
             self.governor.close()

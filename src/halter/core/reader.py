@@ -306,7 +306,7 @@ class TextReader:
         try:
             while True:
                 event = cursor.take() or await cursor.wait_for_next()
-                if type(event) is TextDelta and execution.speaks_as(event.run_id):
+                if type(event) is TextDelta and execution.voice.speaks_as(event.run_id):
                     self._cursor.has_told = True
                     return event.text
         except StopAsyncIteration:
@@ -330,7 +330,7 @@ class TextReader:
         try:
             while True:
                 event = self._cursor.take() or self._cursor.block_for_next()
-                if type(event) is TextDelta and self._execution.speaks_as(event.run_id):
+                if type(event) is TextDelta and self._execution.voice.speaks_as(event.run_id):
                     self._cursor.has_told = True
                     return event.text
         except StopIteration:

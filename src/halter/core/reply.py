@@ -61,8 +61,8 @@ class Reply:
         self.meter: Meter | None = None  # charges the budgets over the run, where there are any
         self._text: list[str] | None = None
         execution.replies[self.message_id] = self
-        execution.pieces = []
-        execution.said = _paused(execution.conversation)
+        execution.voice.pieces = []
+        execution.voice.said = _paused(execution.conversation)
 
     def text(self, text: str) -> None:
         """Shows more of the answer."""
@@ -93,8 +93,8 @@ class Reply:
 
     def _begin_text(self) -> list[str]:
         self.shown = True
-        self._execution.begin_to_speak()
-        self._text = self._execution.pieces = self.assembly.pieces(Text)
+        self._execution.voice.begin()
+        self._text = self._execution.voice.pieces = self.assembly.pieces(Text)
         return self._text
 
     def next_part(self) -> None:
@@ -118,8 +118,8 @@ class Reply:
             return
         pieces = self.assembly.pieces(Refusal)
         if not self.shown:
-            self._execution.begin_to_speak()
-            self._execution.pieces = pieces  # a refusal is an answer too
+            self._execution.voice.begin()
+            self._execution.voice.pieces = pieces  # a refusal is an answer too
         self.shown = True
         pieces.append(text)
         if self.meter is not None:

@@ -1,4 +1,4 @@
-"""The token of one run (`ctx.token`): the run's own cell, seen as a cancellation token."""
+"""The token of one run, or of one of its tool calls (`ctx.token`): the run's own cell, seen as a cancellation token."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from halter.errors import RunCancelled
 from halter.outcome import Cancellation, CancelMode, CancelReason
 
 if TYPE_CHECKING:
+    from halter.core.call import Call
     from halter.core.execution import Execution
 
 
@@ -49,3 +50,27 @@ class RunToken(CancellationToken):
     def _all_requests(self) -> list[Cancellation]:
         request = self._execution.request() if self._execution.is_cut else None
         return [request] if request else []
+
+
+class CallToken(RunToken):
+    """One call's token: cancelled when the call has to end; cancelling it cancels the run."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call.execution)
+        self._call = call
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._call.is_cut
+
+    def raise_if_cancelled(self) -> None:
+        if self._call.is_cut:
+            raise RunCancelled(f"stopped: {self.cancellation}", cancellation=self.cancellation)
+
+    def _all_requests(self) -> list[Cancellation]:
+        if not self._call.is_cut:
+            return []
+        timed_out = Cancellation(reason=CancelReason.TIMEOUT, message=f"the call of {self._call.request.name}")
+        return [timed_out] if self._call.expired else super()._all_requests()

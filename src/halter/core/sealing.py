@@ -58,7 +58,7 @@ def _seal_history(execution: Execution) -> None:
     if results:
         conversation.append(Message("tool", results, interrupted=True))
         return
-    was_stopped = execution.step > 0 and execution.cell["end"].status is RunStatus.CANCELLED
+    was_stopped = execution.has_asked and execution.cell["end"].status is RunStatus.CANCELLED
     missing = history.seal(conversation, was_stopped=was_stopped)
     if missing is not None:
         conversation.append(missing)

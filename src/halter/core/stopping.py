@@ -14,13 +14,14 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from halter import events
+from halter.core.ending import cancel_task, close, end_from_anywhere, give_up, sever_one
 from halter.core.lifecycle import Ending, advance
 from halter.core.resources import Resource, receipt
-from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt, Ended, RunStatus
+from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt, RunStatus
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
@@ -93,26 +94,6 @@ def _sever(execution: Execution, mode: CancelMode) -> None:
         for resource in list(member.resources.values()):
             if resource.sever is not None and not resource.is_closing and not resource.is_spared(mode):
                 sever_one(resource)
-
-
-def sever_one(resource: Resource) -> None:
-    """Calls its `sever`."""
-    _call(resource.sever, resource)
-
-
-def end_from_anywhere(resource: Resource) -> None:
-    """What can be done about it from any thread, where its own loop does not answer."""
-    _call(resource.sever, resource)
-    _call(resource.last_resort, resource)
-
-
-def _call(end: Callable[[], None] | None, resource: Resource) -> None:
-    """Calls one of its ends, if it has it; one that fails is logged."""
-    try:
-        if end is not None:
-            end()
-    except BaseException:  # as for `close`
-        _logger.exception("severing %r failed", resource)
 
 
 def _announce(execution: Execution, request: Cancellation) -> None:
@@ -212,24 +193,6 @@ def _deliver(member: Execution, mode: CancelMode, *, again: bool = True) -> None
             cancel_task(resource, member)
 
 
-def cancel_task(resource: Resource, member: Execution) -> None:
-    """Cancels its task, unless that is done, is this very task, or is the body's and the body is over."""
-    resource.is_closing = True
-    task = resource.task
-    if task is None or task.done() or (resource is member.body and member.body_is_over):
-        return
-    if task is not asyncio.current_task():
-        task.cancel()
-
-
-def end_one(resource: Resource, member: Execution) -> None:
-    """Ends it, whatever it is."""
-    if resource.task is not None:
-        cancel_task(resource, member)
-    else:
-        close(resource, member)
-
-
 def _is_delivered(member: Execution, request: Cancellation) -> bool:
     """True if the end of `asyncio.run` has cancelled this task, with all others: a second would cut its clean-up."""
     with_the_loop = request.reason in (CancelReason.SHUTDOWN, CancelReason.CALLER_CANCELLED)
@@ -241,43 +204,6 @@ def _close_all(family: list[Execution], mode: CancelMode) -> None:
     for resource, member in sorted(resources, key=lambda pair: pair[0].age, reverse=True):
         if not resource.is_spared(mode):
             close(resource, member)
-
-
-def close(resource: Resource, member: Execution) -> None:
-    """Calls its `close`, once; a resource whose close fails counts as abandoned, and is logged."""
-    if resource.is_closing or resource.close is None:
-        return
-    resource.is_closing = True
-    try:
-        pending = resource.close()
-    except BaseException:  # also SystemExit: it would end the loop, and every run on it
-        _logger.exception("closing %r failed", resource)
-        resource.end(Ended.ABANDONED)
-        return
-    if pending is None:
-        resource.end(Ended.CLOSED)
-    else:
-        _end_when_done(resource, member, pending)
-
-
-def _end_when_done(resource: Resource, member: Execution, pending: Awaitable[Any]) -> None:
-    future = pending if asyncio.isfuture(pending) else member.spawn(_awaited(pending))
-
-    def done(future: asyncio.Future[Any]) -> None:
-        if future.cancelled() or future.exception() is not None:
-            _logger.error("closing %r failed: %r", resource, None if future.cancelled() else future.exception())
-            resource.end(Ended.ABANDONED)
-        else:
-            resource.end(Ended.CLOSED)
-
-    future.add_done_callback(done)
-
-
-async def _awaited(pending: Awaitable[Any]) -> Any:
-    try:
-        return await pending
-    except (SystemExit, KeyboardInterrupt) as error:  # as for `close`
-        raise RuntimeError(f"{type(error).__name__} where something is closed") from error
 
 
 # --- grace --------------------------------------------------------------------------------------------------
@@ -337,19 +263,6 @@ def abandon(member: Execution) -> None:
     _close_all([member], CancelMode.KILL)  # also what was opened after the cut
     for resource in list(member.resources.values()):
         give_up(resource, member)
-
-
-def give_up(resource: Resource, member: Execution) -> None:
-    """Lets go of what has not ended in its time: named, with the place where it is, and told in the receipt."""
-    if resource.ended is not None:
-        return
-    if resource.place is not None:
-        resource.label = f"{resource.label} ({resource.place()})"
-    _logger.warning("abandoned after the grace: %s %s of run %s", resource.kind, resource.label, member.id)
-    for each in (member, *member.ancestors()):
-        if each.stop is not None and each.stop.cut is not None and resource not in each.stop.open:
-            each.stop.open.append(resource)  # opened after the cut
-    resource.end(Ended.ABANDONED)
 
 
 # --- a body that ended by itself ----------------------------------------------------------------------------

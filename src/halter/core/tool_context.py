@@ -20,7 +20,7 @@ from halter.core.threads import start_in_thread
 from halter.errors import RunCancelled, UsageError
 
 if TYPE_CHECKING:
-    from halter.core.calls import Call
+    from halter.core.call import Call
     from halter.core.execution import Execution
 
 P = ParamSpec("P")

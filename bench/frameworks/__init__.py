@@ -1,0 +1,1 @@
+"""Other frameworks on the same task, in an environment of their own: `make bench-peers`."""
