@@ -16,10 +16,14 @@ from bench.table import Line, Table, percentile, ratios, spread
 from halter import Agent, tool
 from halter.compose import Parallel, Sequential
 from halter.core.runnable import Runnable
+from halter.crews import Crew, Member, Task
 from halter.events import TextDelta
+from halter.flows import Flow, start
 from halter.models import OpenAIChat, Scripted
 from halter.models.scripted import calls
 from halter.proof.wire import Wire
+from halter.teams import RoundRobin
+from halter.terminations import MaxMessages
 
 TOKENS = 20_000
 AGENTS = 1_000
@@ -40,13 +44,27 @@ def nesting(kind: str, url: str, loop: str) -> float:
 def _nested(kind: str, url: str) -> Runnable[Any]:
     inner = Agent(OpenAIChat("bench", base_url=url, api_key=""), name="inner")
     outer = Agent(Scripted(calls("inner", input="Go."), "Done."), tools=[inner], name="outer")
+    member = Member(inner.model, role="Writer", goal="Write.", name="inner")
+    crew = Crew([Task(description="{go}", agent=member)])
     made: dict[str, Runnable[Any]] = {
+        "team": RoundRobin([inner], until=MaxMessages(1)),
+        "crew": crew,
+        "flow with a crew": _one_step(crew),
         "agent": inner,
         "agent in an agent": outer,
         "sequence of one": Sequential(inner),
         "three deep": Sequential(Parallel(outer)),
     }
     return made[kind]
+
+
+def _one_step(crew: Crew) -> Runnable[Any]:
+    class Working(Flow[dict[str, Any]]):
+        @start()
+        async def work(self) -> Any:
+            return (await crew.run("Go.")).output
+
+    return Working()
 
 
 async def _nesting(runnable: Runnable[Any]) -> float:
