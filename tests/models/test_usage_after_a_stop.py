@@ -171,9 +171,9 @@ async def test_the_input_that_the_provider_has_told_at_the_beginning_is_kept() -
 
 @pytest.mark.virtual_time
 async def test_what_was_told_before_anything_was_shown_counts_for_the_run() -> None:
-    """There is no message then, but the input was read, and is paid for."""
+    """There is no answer then, but the input was read, and is paid for."""
     result = await stopped("anthropic-messages", ASKED.encode())
-    assert [message.role for message in result.messages] == ["user"]
+    assert [message.role for message in result.messages if message.parts] == ["user"]
     assert (result.usage.input, result.usage.output, result.usage.estimated) == (1234, 1, True)
 
 

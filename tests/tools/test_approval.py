@@ -151,6 +151,22 @@ async def test_a_prompt_of_huge_arguments_is_bounded() -> None:
     assert 'END"' in asked.prompt
 
 
+@pytest.mark.parametrize("prompt", [None, lambda path, **_: f"Delete {path}?"], ids=["ours", "ones-own"])
+async def test_a_prompt_shows_what_would_hide_a_part_of_it(prompt: Any) -> None:
+    """A carriage return would overwrite what is approved, the other ones move the cursor or turn the direction."""
+    hiding = r"/etc\r\u001b[2K\u009b2K\u202e/tmp"
+    _, (asked,), _ = await outcome_of(f'{{"path": "{hiding}"}}', approval="always", approval_prompt=prompt)
+    assert "/etc" in asked.prompt
+    assert not set(asked.prompt) & set("\r\x1b\x9b\u202e")
+
+
+async def test_a_prompt_that_is_no_text_keeps_the_call_from_running() -> None:
+    """The model is told, nobody is asked."""
+    ran, asked, told = await outcome_of("{}", approval="always", approval_prompt=lambda **_: 7)
+    assert (ran, asked) == ([], [])
+    assert "must give text" in told[0]
+
+
 async def test_wrong_arguments_are_told_before_anybody_is_asked() -> None:
     """Nobody is bothered with a call that cannot be made."""
     ran, asked, told = await outcome_of('{"path": 7}', approval="always")

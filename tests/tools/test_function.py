@@ -77,6 +77,16 @@ def test_methods_are_tools_and_self_is_no_argument() -> None:
         assert list(tool(method).spec.parameters["properties"]) == [argument]
 
 
+def test_a_method_without_its_object_is_refused() -> None:
+    """Decorated in its class: the model would be asked for `self`."""
+    with pytest.raises(ConfigurationError, match=r"tool\(object\.method\)"):
+
+        class Shop:  # pyright: ignore[reportUnusedClass]
+            @tool
+            def price(self, item: str) -> str:
+                return item
+
+
 def generator() -> Any:
     yield 1
 
@@ -87,8 +97,8 @@ async def async_generator() -> Any:
 
 @pytest.mark.parametrize(
     "wrong",
-    [7, "look", generator, async_generator, lambda: None],
-    ids=["number", "text", "yields", "yields-async", "lambda"],
+    [7, "look", generator, async_generator, lambda: None, int, tool(lambda: None, name="made")],
+    ids=["number", "text", "yields", "yields-async", "lambda", "without-signature", "tool"],
 )
 def test_what_is_no_function_with_a_name_is_refused(wrong: Any) -> None:
     """With a word on what to do."""
@@ -203,6 +213,65 @@ async def test_a_plain_function_that_returns_an_awaitable_has_it_awaited(monkeyp
 
     monkeypatch.setattr(ToolContext, "blocking", blocking)  # no threads in virtual time
     assert await told(outer) == "awaited"
+
+
+@virtual
+async def test_an_object_whose_call_is_async_runs_on_the_loop() -> None:
+    """It has the time to clean up that an async tool has, not the short patience with a thread."""
+    cleaned: list[str] = []
+
+    class Look:
+        async def __call__(self) -> str:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(1)
+                cleaned.append("cleaned")
+            return "never"
+
+    run = Agent(Scripted(calls("look")), tools=[tool(Look(), name="look")]).run("hi", grace=5).start()
+    await asyncio.sleep(1)
+    run.cancel()
+    result = await run.finished()
+    assert cleaned == ["cleaned"]
+    assert result.receipt is not None
+    assert result.receipt.confirmed
+
+
+class Release:
+    def __init__(self, undone: list[str]) -> None:
+        self._undone = undone
+
+    async def __call__(self) -> None:
+        await asyncio.sleep(0)
+        self._undone.append("undone")
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize("form", ["object", "plain", "gives-a-coroutine"])
+async def test_undoing_is_done_whatever_form_its_function_has(form: str) -> None:
+    """The model is told that it was undone: a coroutine that nobody awaits would make that a lie."""
+    undone: list[str] = []
+    release = Release(undone)
+    forms: dict[str, Any] = {
+        "object": release,
+        "plain": lambda: undone.append("undone"),
+        "gives-a-coroutine": lambda: release(),
+    }
+
+    async def work() -> None:
+        await asyncio.sleep(60)
+
+    async with Agent(Scripted(calls("work")), tools=[tool(work, compensate=forms[form])]).run("hi") as run:
+        async for event in run:
+            if event.type == "tool.started":
+                await asyncio.sleep(0)  # its first step
+                run.cancel()
+    assert undone == ["undone"]
+    assert run.outcome is not None
+    (part,) = run.outcome.messages[-1].parts
+    assert isinstance(part, ToolResult)
+    assert part.content.endswith("What it had done was undone.")
 
 
 # --- what it gives ------------------------------------------------------------------------------------------
