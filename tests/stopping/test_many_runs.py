@@ -179,7 +179,7 @@ def _read_into(logs: dict[int, list[events.Event]], index: int, run: Run[Any]) -
 @pytest.mark.loops
 async def test_stopping_twenty_runs_changes_no_byte_of_the_others(wire: WireProbe, adapter: Adapter) -> None:
     """20 of 30 runs on one agent are stopped in between: the other 10 have every token, in one request each."""
-    agent = adapter.agent(wire.url("echo(60,5)"))
+    agent = adapter.agent(wire.url("echo(160,5)"))
     runs = [agent.run(f"r{index:02}").start() for index in range(30)]
     await wire.awaited("token", 30)
     for run in runs[:20]:
@@ -188,7 +188,7 @@ async def test_stopping_twenty_runs_changes_no_byte_of_the_others(wire: WireProb
     results: list[RunResult[Any]] = [await run.finished() for run in runs]
     assert all(result.is_cancelled for result in results[:20])
     for index in range(20, 30):
-        assert results[index].text == "".join(f"r{index}#{token} " for token in range(60))
+        assert results[index].text == "".join(f"r{index}#{token} " for token in range(160))
     assert len(wire.requests()) == 30
 
 

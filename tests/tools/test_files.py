@@ -406,6 +406,15 @@ async def test_patterns_are_compared_with_the_real_path(project: Path) -> None:
     assert (project / "src" / "new" / "c.py").read_text() == (project / "src" / "one.py").read_text() == "x"
 
 
+async def test_a_name_hides_nothing_of_what_is_asked(project: Path) -> None:
+    """As the lines of the diff do not."""
+    name = "new\r--- README.md\x1b[K"
+    agent = Agent(script(calls("write_file", path=name, content="x")), tools=files(project, write=True))
+    (asked,) = await answering(agent.run("Go on"), "no")
+    assert asked.count(r"new\u000d--- README.md\u001b[K") == 2
+    assert not set(asked) & set("\r\x1b")
+
+
 @pytest.mark.scenario(36)
 async def test_a_stop_while_somebody_is_asked_changes_nothing(project: Path) -> None:
     before = (project / "README.md").read_bytes()

@@ -253,10 +253,14 @@ async def test_undoing_is_done_whatever_form_its_function_has(form: str) -> None
     """The model is told that it was undone: a coroutine that nobody awaits would make that a lie."""
     undone: list[str] = []
     release = Release(undone)
+
+    def gives_a_coroutine() -> Any:
+        return release()
+
     forms: dict[str, Any] = {
         "object": release,
         "plain": lambda: undone.append("undone"),
-        "gives-a-coroutine": lambda: release(),
+        "gives-a-coroutine": gives_a_coroutine,
     }
 
     async def work() -> None:

@@ -266,6 +266,16 @@ async def test_what_is_asked_shows_the_whole_command() -> None:
     assert (await called(run)).finished.outcome == "ok"
 
 
+@pytest.mark.real_loop
+async def test_what_is_asked_hides_nothing_from_a_terminal() -> None:
+    """A carriage return would put a harmless line over the command."""
+    run = agent_calling(shell(), command="rm -rf build\rRun in the shell: ls\x1b[K").run("go").start()
+    async for event in run.events():
+        if isinstance(event, events.InputRequested):
+            assert event.prompt == r"Run in the shell: rm -rf build\u000dRun in the shell: ls\u001b[K"
+            run.answer(event.request_id, "no")
+
+
 # --- many at once -------------------------------------------------------------------------------------------
 
 
