@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from halter import Agent, CancelMode, Run, RunContext, RunFailed, RunResult, events, tool
-from halter.core.history import NOT_RUN
+from halter.core.history import MAY_HAVE_RUN, NOT_RUN
 from halter.errors import ConfigurationError, OutputInvalid, UsageError
 from halter.hooks import Hooks
 from halter.messages import Message, ToolCall, ToolResult
@@ -441,3 +441,25 @@ async def test_an_approval_is_answered_from_another_thread_on_the_roots_handle()
     await run
     answering.join()
     assert ran == ["/tmp/x"]
+
+
+@pytest.mark.scenario("C34")
+@virtual
+async def test_an_agent_as_a_tool_that_is_drained_is_told_as_any_call_that_was_cut() -> None:
+    """Its model stops, its own tool finishes; no run's id reaches the outer model."""
+    done: list[str] = []
+
+    @tool
+    async def work() -> str:
+        await asyncio.sleep(2)
+        done.append("work")
+        return "worked"
+
+    inner = Agent(Scripted(calls("work"), "done"), tools=[work], name="inner")
+    run = Agent(Scripted(calls("inner", input="go"), "done"), tools=[inner]).run("go").start()
+    await asyncio.sleep(1)
+    run.cancel(mode=CancelMode.DRAIN_TOOLS)
+    result = await run.finished()
+    assert done == ["work"]
+    [told] = [part.content for part in result.messages[-1].parts if isinstance(part, ToolResult)]
+    assert told == MAY_HAVE_RUN

@@ -260,7 +260,10 @@ class Call:
         self._timer = execution.home.loop.call_later(patience, give_up, resource, execution)
 
     def _cut_short(self, error: BaseException) -> Ending:
-        if isinstance(error, asyncio.CancelledError | RunCancelled) and (self._was_cut or self.began_at is None):
+        was_cut = self._was_cut or self.began_at is None
+        if isinstance(error, RunCancelled):  # also of a run that it has started, where that ends and the call may finish
+            was_cut = was_cut or self.execution.is_cut
+        if isinstance(error, asyncio.CancelledError | RunCancelled) and was_cut:
             if self.began_at is None:
                 return "cancelled", NOT_RUN
             return ("cancelled", MAY_HAVE_RUN) if self.is_over else self._ended_early()
