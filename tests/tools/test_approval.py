@@ -151,7 +151,15 @@ async def test_a_prompt_of_huge_arguments_is_bounded() -> None:
     assert 'END"' in asked.prompt
 
 
-@pytest.mark.parametrize("prompt", [None, lambda path, **_: f"Delete {path}?"], ids=["ours", "ones-own"])
+def deletion(path: str, **_: object) -> str:
+    return f"Delete {path}?"
+
+
+def number(**_: object) -> Any:
+    return 7
+
+
+@pytest.mark.parametrize("prompt", [None, deletion], ids=["ours", "ones-own"])
 async def test_a_prompt_shows_what_would_hide_a_part_of_it(prompt: Any) -> None:
     """A carriage return would overwrite what is approved, the other ones move the cursor or turn the direction."""
     hiding = r"/etc\r\u001b[2K\u009b2K\u202e/tmp"
@@ -162,7 +170,7 @@ async def test_a_prompt_shows_what_would_hide_a_part_of_it(prompt: Any) -> None:
 
 async def test_a_prompt_that_is_no_text_keeps_the_call_from_running() -> None:
     """The model is told, nobody is asked."""
-    ran, asked, told = await outcome_of("{}", approval="always", approval_prompt=lambda **_: 7)
+    ran, asked, told = await outcome_of("{}", approval="always", approval_prompt=number)
     assert (ran, asked) == ([], [])
     assert "must give text" in told[0]
 

@@ -9,12 +9,15 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from halter.errors import ConfigurationError
+from halter.errors import ConfigurationError, UsageError
 from halter.tools.bounds import head_and_tail
 
 Approval: TypeAlias = Literal["never", "always"] | Sequence[str] | Callable[..., bool | Awaitable[bool]]
 Prompt: TypeAlias = Callable[..., str | Awaitable[str]]
 LONGEST_PROMPT = 4_000  # characters
+# What would move a terminal's cursor, or turn the direction of the text, and so hide what is approved.
+_HIDING = (*range(9), *range(11, 32), *range(127, 160), 0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F))
+_VISIBLE = {code: f"\\u{code:04x}" for code in (*_HIDING, *range(0x2066, 0x206A))}
 
 
 class Rule:
@@ -56,10 +59,21 @@ def first_text(arguments: Mapping[str, Any]) -> str | None:
     return first if isinstance(first, str) else None
 
 
+def visible(text: str) -> str:
+    """A text that a model has had its hands in, so that a terminal shows all of it: control characters are written out.
+
+    Tabs and line feeds stay.
+    """
+    return text.translate(_VISIBLE)
+
+
 async def question(name: str, arguments: Mapping[str, Any], prompt: Prompt | None) -> str:
-    """What somebody is asked."""
+    """What somebody is asked. Raises `UsageError` if the tool's own prompt is no text."""
     if prompt is None:
         shown = msgspec.json.encode(dict(arguments), enc_hook=repr).decode()
-        return head_and_tail(f"May {name} be called with {shown}?", LONGEST_PROMPT)
+        return visible(head_and_tail(f"May {name} be called with {shown}?", LONGEST_PROMPT))
     asked = prompt(**arguments)
-    return await asked if inspect.isawaitable(asked) else asked
+    said: Any = await asked if inspect.isawaitable(asked) else asked
+    if not isinstance(said, str):
+        raise UsageError(f"the approval_prompt of {name} must give text, not {type(said).__name__}")
+    return visible(said)

@@ -34,13 +34,17 @@ class Arguments:
     """
 
     def __init__(self, fn: Callable[..., Any], descriptions: Mapping[str, str]) -> None:
-        hints = _hints(fn)
+        signature, hints = _signature(fn), _hints(fn)
         self.context: str | None = None
         self._arguments: dict[str, _Argument] = {}
         properties: dict[str, Schema] = {}
         definitions: dict[str, Schema] = {}
-        for name, parameter in inspect.signature(fn).parameters.items():
+        for place, (name, parameter) in enumerate(signature.parameters.items()):
             hint = hints.get(name, Any)
+            if place == 0 and name in ("self", "cls") and name not in hints:
+                raise ConfigurationError(
+                    f"{_name(fn)} is a method without its object, which no model can give: use tool(object.method)"
+                )
             if _is_context(name, hint):
                 if self.context is not None:
                     raise ConfigurationError(f"{_name(fn)} has two parameters for the context: one is enough")
@@ -91,6 +95,13 @@ def _read(name: str, codec: Codec, raw: msgspec.Raw, values: dict[str, Any]) -> 
     except RecursionError:
         return (f"{name}: it is nested too deeply",)
     return ()
+
+
+def _signature(fn: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError) as error:  # some that are built in have none
+        raise ConfigurationError(f"the arguments of {_name(fn)} cannot be read: {error}") from error
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:

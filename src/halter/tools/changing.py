@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from halter.core.tool_context import ToolContext
 from halter.errors import ToolError
-from halter.tools.approval import Approval
+from halter.tools.approval import Approval, visible
 from halter.tools.contents import Changed, Contents, Look, load, replace
 from halter.tools.diff import unified
 from halter.tools.explained import explained
@@ -86,7 +86,7 @@ class FileChange(FunctionTool[..., str]):
             raise explained(self._root, given, error) from error
         planned = self._planned(seen, path, arguments)
         arguments.seen = (path, seen)
-        return f"{self.name} wants to change {self._root.path}/{path}:\n\n{_diff(path, seen, planned)}"
+        return f"{self.name} wants to change {visible(f'{self._root.path}/{path}')}:\n\n{_diff(path, seen, planned)}"
 
     def _load(self, path: str, look: Look) -> bytes | None:
         try:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import difflib
 from itertools import takewhile
 
+from halter.tools.approval import visible
 from halter.tools.bounds import clipped, left_out
 
 MOST_COMPARED = 150  # lines on either side: 0.1 s at the worst
 MOST_SHOWN = 400  # lines of a diff
 LONGEST_LINE = 400  # characters
 CONTEXT = 3  # lines around a change
-# What would move a terminal's cursor, or turn the direction of the text, and so hide what is approved.
-_HIDING = (*range(9), *range(11, 32), *range(127, 160), 0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F))
-_VISIBLE = {code: f"\\u{code:04x}" for code in (*_HIDING, *range(0x2066, 0x206A))}
 
 
 def unified(path: str, old: str | None, new: str) -> str:
@@ -29,9 +27,10 @@ def unified(path: str, old: str | None, new: str) -> str:
     before = before[begin : len(before) - max(0, tail - CONTEXT)]
     after = after[begin : len(after) - max(0, tail - CONTEXT)]
     hunks = _hunks(before, after, begin)
-    shown = [clipped(line, LONGEST_LINE).translate(_VISIBLE) for line in hunks[:MOST_SHOWN]]
+    shown = [visible(clipped(line, LONGEST_LINE)) for line in hunks[:MOST_SHOWN]]
     if len(hunks) > MOST_SHOWN:
         shown.append(left_out(len(hunks) - MOST_SHOWN, "lines"))
+    path = visible(path)
     return "\n".join([f"--- {path if old is not None else '/dev/null'}", f"+++ {path}", *shown])
 
 

@@ -50,7 +50,7 @@ class FunctionTool(Generic[P, R]):
         max_result: int = LONGEST_RESULT,
         isolation: Literal["thread", "process"] = "thread",
     ) -> None:
-        if not callable(fn):
+        if not callable(fn) or isinstance(fn, FunctionTool):
             raise ConfigurationError(f"a tool is made of a function, not of {fn!r}")
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(
@@ -59,7 +59,7 @@ class FunctionTool(Generic[P, R]):
         said = described(fn.__doc__)
         self.fn = fn
         self._arguments = Arguments(fn, said.arguments)
-        self._is_async = inspect.iscoroutinefunction(fn)
+        self._is_async = _is_async(fn)
         self._in_process = _in_process(fn, isolation, self._arguments)
         self._compensate = _compensation(compensate)
         self._rule = approvals.Rule(approval, _callable("approval_subject", approval_subject))
@@ -118,10 +118,10 @@ class FunctionTool(Generic[P, R]):
             return False
         undo, context = self._compensate
         given = arguments if context is None else {**arguments, context: ctx}
-        if inspect.iscoroutinefunction(undo):
-            await undo(**given)
-        else:
-            await ctx.in_thread(undo, **given)
+        # What gives a coroutine without being async itself is found out only when it has been called.
+        undone: Any = undo(**given) if _is_async(undo) else await ctx.in_thread(undo, **given)
+        if inspect.isawaitable(undone):
+            await undone
         return True
 
     def __repr__(self) -> str:
@@ -149,6 +149,11 @@ def encoded(value: Any) -> Any:
 
 async def _awaited(returned: Any) -> Any:
     return await returned
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    """True if calling it gives a coroutine: also of an object whose `__call__` is async."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
 def _checked_name(fn: Callable[..., Any], given: str | None) -> str:
