@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, TypeVar
 
 from halter.errors import ConfigurationError
@@ -27,4 +28,12 @@ def one_of(name: str, value: T, allowed: tuple[T, ...]) -> T:
     """The value, if it is one of these. Raises `ConfigurationError`."""
     if value not in allowed:
         raise ConfigurationError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+    return value
+
+
+def plain_function(name: str, value: Any) -> Any:
+    """The value, if it may be called and does not have to be awaited. Raises `ConfigurationError`."""
+    method = getattr(value, "__call__", None)  # noqa: B004 - of an object that can be called, its body
+    if not callable(value) or inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(method):
+        raise ConfigurationError(f"{name} must be a plain function, not {value!r}")
     return value

@@ -55,6 +55,10 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigurationError(f"{model} has no setting {name!r}; it has {', '.join(sorted(self.settings))}")
         if tools and not self.tools:
             raise ConfigurationError(f"{model} cannot call tools")
+        if not isinstance(tool_choice, OnlyTool) and tool_choice not in (None, "auto", "none", "required"):
+            raise ConfigurationError(
+                f"tool_choice must be 'auto', 'none', 'required' or OnlyTool(name), not {tool_choice!r}"
+            )
         if tool_choice not in (None, "auto") and not self.tool_choice:
             raise ConfigurationError(f"{model} cannot be told which tool to call: leave tool_choice out")
         if tool_choice == "required" and not (tools or has_own_tools):

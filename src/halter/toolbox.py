@@ -33,6 +33,8 @@ class Toolbox:
         self.exits: dict[str, str] = {}
         for each in _flat(tools):
             self._add(_as_tool(each))
+        if not isinstance(handoffs, Iterable):
+            raise ConfigurationError(f"handoffs must be a list of agents, not {handoffs!r}")
         for agent in handoffs:
             if not isinstance(agent, Runnable) or agent.kind != "agent":
                 raise ConfigurationError(f"a handoff is to an Agent, not to {agent!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from halter import events
+from halter import checked, events
 from halter.codec import Unfit
 from halter.core.calls import call_tools
 from halter.core.context import RunContext
@@ -44,9 +44,10 @@ class Turns:
         while True:
             step = ctx.begin_step()
             answer = await self._ask()
-            if answer.tool_calls:
-                await self._call(answer)
+            to = await self._call(answer) if answer.tool_calls else None
             ctx.end_step()
+            if to is not None:
+                self._hand_off(to)
             if self._is_left:
                 return answer.text
             correction: Message | None = None
@@ -101,7 +102,7 @@ class Turns:
         if isinstance(given, str):
             return given
         told = given(self.ctx)
-        return await told if inspect.isawaitable(told) else told
+        return checked.text("what instructions() returns", await told if inspect.isawaitable(told) else told)
 
     def _read(self, answer: Message, *, is_last: bool) -> tuple[bool, Any]:
         """The output, or what the model is told is wrong with its answer. Raises `OutputInvalid`."""
@@ -118,7 +119,8 @@ class Turns:
 
     # --- its tools ------------------------------------------------------------------------------------------
 
-    async def _call(self, answer: Message) -> None:
+    async def _call(self, answer: Message) -> Agent[Any] | str | None:
+        """Runs its calls; to whom one of them has handed over, if any."""
         agent, calls = self.agent, answer.tool_calls
         results = await call_tools(
             self.ctx,
@@ -130,11 +132,11 @@ class Turns:
         )
         self._has_called = True
         asked, self._handoff = self._handoff, None
-        if asked is not None:
-            call, to = asked
-            place = next(place for place, each in enumerate(calls) if each is call)
-            if not results[place].is_error:
-                self._hand_off(to)
+        if asked is None:
+            return None
+        call, to = asked
+        place = next(place for place, each in enumerate(calls) if each is call)
+        return None if results[place].is_error else to
 
     @property
     def _may_hand_over(self) -> bool:

@@ -830,7 +830,7 @@ async def test_a_run_with_a_failing_child_tool_tells_its_model_and_fails_nothing
     """An agent as a tool that fails or is stopped alone is one error among others."""
     broken = Agent(Scripted(calls("nothing")), name="broken", max_turns=1)
     result = await agent_of(broken, script=(calls("broken", input="go"), "done")).run("hi")
-    assert results_in(result)[0].startswith("RunFailed: run ")
+    assert results_in(result)[0].startswith("TurnsExhausted: ")
     assert result.status is RunStatus.COMPLETED
 
 

@@ -14,6 +14,7 @@ from halter import Agent
 from halter.crews import Crew, Member, Task
 from halter.crews.braces import Inputs, as_it_is, fill, names_in, read_inputs
 from halter.errors import ConfigurationError
+from halter.models.scripted import calls
 
 from .people import Asked, member
 
@@ -149,3 +150,21 @@ async def test_a_member_alone_is_an_agent_whose_braces_stay() -> None:
     assert (await alone.run("Hello")).text == "Fine."
     assert alone.name == "field expert"
     assert model.requests[0].messages[0].text == "You are {field} expert.\n\nYour goal: Know it"
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("how", ["tools", "handoffs"])
+async def test_a_member_whom_another_asks_or_hands_over_to_is_filled_too(how: str) -> None:
+    """And is as it was outside of the crew."""
+    model = Asked("It is old.")
+    expert = member("expert", model, role="expert on {topic}")
+    call = calls("expert", input="How old?") if how == "tools" else calls("transfer_to_expert")
+    boss = member("boss", call, "Old.", **{how: [expert]})
+    crew = Crew([Task(description="How old is it?", agent=boss)])
+    assert crew.inputs == {"topic"}
+    with pytest.raises(ConfigurationError, match="lack topic"):
+        crew.run()
+    await crew.run({"topic": "the Nile"})
+    await boss.run("How old is it?")
+    told = [request.messages[0].text.partition("\n")[0] for request in model.requests]
+    assert told == ["You are expert on the Nile.", "You are expert on {topic}."]

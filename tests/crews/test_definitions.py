@@ -84,7 +84,14 @@ def test_what_cannot_work_is_refused_with_a_reason(make: Callable[[], Any], mess
 
 @pytest.mark.parametrize(
     "state",
-    [7, {"outputs": 7}, {"outputs": {"nobody's": "x"}}, {"open": {"research": "x"}}, {"open": {"other": []}}],
+    [
+        7,
+        {"outputs": 7},
+        {"turns": ["ann"]},
+        {"outputs": {"nobody's": "x"}},
+        {"open": {"research": "x"}},
+        {"open": {"other": []}},
+    ],
     ids=str,
 )
 def test_a_state_that_is_none_of_this_crew_is_refused(state: Any) -> None:

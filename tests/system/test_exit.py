@@ -485,3 +485,35 @@ def test_a_run_on_a_loop_in_another_thread_is_ended_at_exit(script: Any) -> None
     )
     assert ended.quietly() == "tidied\n"
     assert_within(1, ended.took)
+
+
+@pytest.mark.scenario("C31")
+def test_a_tool_that_must_finish_outlasts_the_end_of_the_loop(script: Any, loop_name: str) -> None:
+    """Ctrl-C leaves `main`, `asyncio.run` cancels all tasks: the payment is made, also with a time-out of its own."""
+    ended = script(
+        """
+    import asyncio, os, signal, sys, uvloop
+    from halter import Agent, tool
+    from halter.models.scripted import Scripted, calls
+
+    @tool(cancel="must_finish")
+    async def pay() -> str:
+        async with asyncio.timeout(5):
+            await asyncio.sleep(0.7)
+        print("paid", flush=True)
+        return "paid"
+
+    async def main():
+        async with Agent(Scripted(calls("pay"), "done"), tools=[pay]).run("go") as run:
+            async for event in run:
+                if event.type == "tool.started":
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    try:
+        {"asyncio": asyncio, "uvloop": uvloop}[sys.argv[1]].run(main())
+    except KeyboardInterrupt:
+        print("interrupted")
+    """,
+        loop_name,
+    )
+    assert ended.quietly().split() == ["paid", "interrupted"]

@@ -192,3 +192,29 @@ def test_a_graph_that_cannot_work_is_refused_where_it_is_made(what: str) -> None
 
 def test_it_shows_its_edges() -> None:
     assert repr(Graph(each("ab"), [("a", "b")])) == "Graph([a → b], name='graph')"
+
+
+@virtual
+async def test_a_condition_that_raises_loses_nothing_that_was_said() -> None:
+    """The turn was whole, and who is next is not known: its member goes on, behind its own words."""
+    failures = [LookupError("no such page")]
+
+    def once(turn: Turn) -> bool:
+        if failures:
+            raise failures.pop()
+        return True
+
+    team = Graph(each("ab"), [Edge("a", "b", when=once)])
+    failed = await team.run("go").finished()
+    assert isinstance(failed.error, LookupError)
+    assert [message.name for message in failed.state.messages] == [None, "a"]
+    result = await team.run(state=failed.state)
+    assert (result.state.turns, [message.name for message in result.messages]) == (("a", "b"), [None, "a", "a", "b"])
+
+
+def test_a_condition_that_has_to_be_awaited_is_refused() -> None:
+    async def later(turn: Turn) -> bool:
+        return True
+
+    with pytest.raises(ConfigurationError, match="plain function"):
+        Edge("a", "b", when=later)

@@ -131,3 +131,19 @@ def test_a_model_that_cannot_be_held_to_names_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="cannot hold its answer to a schema"):
         Selector(three(), choose=Plain(""), until=MaxMessages(1))
+
+
+@virtual
+async def test_a_function_that_takes_its_time_is_stopped_by_the_teams_end() -> None:
+    """And what it runs is under the team: its tokens count, and its model is stopped."""
+    moderator = agent("moderator", "ann ann ann")
+
+    async def moderated(messages: Any, names: tuple[str, ...]) -> str:
+        return (await moderator.run("Who?")).text
+
+    run = Selector([agent("ann", "one"), agent("ben", "two")], choose=moderated, until=Timeout(1.5)).run("go")
+    result = await run
+    assert (now(), result.state.stop_reason, result.state.turns) == (1.5, "1.5 seconds", ())
+    assert result.state.usage.output > 0
+    [cut] = [event for event in await log_of(run) if isinstance(event, events.Cancelled) and event.text]
+    assert cut.text == "ann "

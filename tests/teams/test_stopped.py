@@ -10,6 +10,7 @@ import pytest
 
 from halter import Agent, CancellationToken, CancelMode, CancelReason, RunStatus, events, tool
 from halter.crews import Crew, Task
+from halter.errors import ConfigurationError
 from halter.flows import Flow, listen, start
 from halter.messages import Message, ToolResult
 from halter.models.scripted import Scripted, calls
@@ -426,3 +427,10 @@ async def test_a_time_out_of_the_run_is_a_stop_and_no_end() -> None:
     result = await talkers("round_robin").run("go", timeout=4.5).finished()
     assert result.cancellation is not None
     assert (now(), result.cancellation.reason) == (4.5, CancelReason.TIMEOUT)
+
+
+@pytest.mark.parametrize("state", [7, {"turns": ["nobody"]}, {"outputs": {"research": "x"}}, {}], ids=str)
+def test_a_state_that_is_none_of_this_team_is_refused(state: Any) -> None:
+    """Also one of a crew, and one in which nothing was said; else it would begin with nothing to speak of."""
+    with pytest.raises(ConfigurationError):
+        talkers("round_robin").run(state=state)

@@ -160,3 +160,29 @@ async def test_a_refused_handoff_is_none() -> None:
     result = await Swarm([ann, agent("ben", "never")]).run("hi")
     assert (result.text, result.state.turns) == ("Then I answer.", ("ann",))
     assert isinstance(result.messages[-1], Message)
+
+
+@virtual
+async def test_a_handoff_that_went_through_before_a_stop_is_kept() -> None:
+    """Beside it a payment was under way, which must finish: nothing of that answer is left to do."""
+
+    @tool(cancel="must_finish")
+    async def pay() -> str:
+        await asyncio.sleep(2)
+        return "paid"
+
+    both = ("One moment.", calls("pay"), to("ben"))
+    team = Swarm([agent("ann", both, "I have paid.", tools=[pay]), agent("ben", "Hello.")])
+    run = team.run("hi").start()
+    await asyncio.sleep(4.5)
+    run.cancel()
+    stopped = await run.finished()
+    assert stopped.is_cancelled
+    assert (stopped.state.turns, stopped.state.floor, stopped.state.cut) == (("ann",), "ben", {})
+    result = await team.run(state=stopped.state)
+    assert (result.text, result.state.turns) == ("Hello.", ("ann", "ben"))
+
+
+def test_one_name_may_be_given_as_it_is() -> None:
+    swarm = Swarm([agent("ann", "one"), agent("ben", "two")], handoffs={"ann": "user"}, outside="user")
+    assert (swarm.outside, swarm.handoffs) == (("user",), {"ann": ("user",)})

@@ -102,6 +102,10 @@ WRONG = {
     "less than no time": lambda: Timeout(-1),
     "no token": lambda: External("token"),  # pyright: ignore
     "no function": lambda: Function(3),  # pyright: ignore
+    "one that has to be awaited": lambda: Function(asyncio.sleep),  # pyright: ignore
+    "a member that is none": lambda: RoundRobin([agent("ann", "one")], until=MaxMessages(9) | Source("anna")),
+    "of one that is none": lambda: RoundRobin([agent("ann", "one")], until=StopMessage(by="anna") | MaxMessages(9)),
+    "for one run": lambda: RoundRobin([agent("ann", "one")], until=MaxMessages(9)).until(TextMention("x", by="anna")),
 }
 
 
@@ -262,3 +266,19 @@ async def test_a_user_may_stop_what_was_about_to_end() -> None:
     result = await run.finished()
     assert result.is_cancelled or result.is_completed
     assert said(result.messages) == [(None, "go"), ("ann", "one ")]
+
+
+@pytest.mark.real_loop("uvloop")
+async def test_time_is_up_also_where_the_loop_counts_whole_milliseconds() -> None:
+    """There a timer may be called before the loop's own clock says that its time has come; and it is called once."""
+    for after in (0.0504, 0.0511, 0.0517, 0.0523, 0.0531, 0.0542, 0.0559, 0.0574):
+        team = RoundRobin([agent("ann", "one two", pace=30)], until=Timeout(after))
+        result = await asyncio.wait_for(team.run("go"), 5)
+        assert result.state.stop_reason == f"{after:g} seconds"
+
+
+def test_words_are_found_wherever_a_text_grows() -> None:
+    """Only what is new is looked through, and the words may lie across it; another message begins anew."""
+    look = TextMention("the end").begin()
+    said = ["It is ", "It is the ", "It is the en", "the e", "the en and on", "the en and on the end"]
+    assert [bool(look(At(saying={"ann": text}))) for text in said] == [False] * 5 + [True]

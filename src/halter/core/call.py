@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -21,12 +22,13 @@ from halter.core import log
 from halter.core.current import CURRENT, CurrentRun
 from halter.core.ending import cancel_task, end_one, give_up
 from halter.core.execution import Execution
+from halter.core.frames import where
 from halter.core.history import MAY_HAVE_RUN, NOT_RUN
 from halter.core.ports import Tool
 from halter.core.resources import Resource
 from halter.core.run_token import CallToken
 from halter.core.tool_context import ToolContext
-from halter.errors import RunCancelled, ToolError, UsageError
+from halter.errors import RunCancelled, RunFailed, ToolError, UsageError
 from halter.messages import ToolCall, ToolResult
 from halter.outcome import CancelMode, CancelReason, Ended
 
@@ -34,6 +36,7 @@ RETRY_DELAY = 0.1  # seconds before the second attempt; twice as long before eac
 SHORT_ERROR = 2_000  # characters that are told of any failure, however short the tool keeps its results
 DENIED = "This call was not allowed."
 TOOK_TOO_LONG = "This call took too long and was ended: part of it may have taken effect."
+RUN_STOPPED = "The run that it had started was stopped."
 _logger = logging.getLogger("halter")
 
 Before: TypeAlias = Callable[[ToolContext, ToolCall], Awaitable[ToolCall | str | None]]
@@ -166,6 +169,9 @@ class Call:
         try:
             return await way
         except BaseException as error:
+            home = self.execution.home
+            if isinstance(error, GeneratorExit) and (home is None or not home.is_here):
+                raise  # thrown away with its loop: nothing can be done any more
             return self._cut_short(error)
 
     async def _come_to_an_end(self) -> Ending:
@@ -195,7 +201,10 @@ class Call:
                 raise
 
     async def _refusal(self, question: str, timeout: float | None) -> str | None:
-        """Asks whether the call may run: `None` if it may, else what the model is told."""
+        """Asks whether it may run: `None` if it may, else what the model is told. After a stop nobody is asked."""
+        request = self.execution.request()
+        if request is not None:
+            raise RunCancelled("stopped", cancellation=request)
         try:
             answer = await self.context.ask(
                 question, kind="approval", options=("yes", "no"), timeout=timeout, call_id=self.request.id
@@ -232,11 +241,21 @@ class Call:
         execution.token.raise_if_cancelled()
         self.context.count_tool_call()
         self.began_at = time.monotonic()
+        if self._must_finish:
+            self._outlast_the_loop()
         execution.write(events.ToolStarted, call_id=self.request.id)
         if tool.rules.timeout is not None:
             loop = asyncio.get_running_loop()
             self.deadline = loop.time() + tool.rules.timeout
             self._timer = loop.call_at(self.deadline, self._expire)
+
+    def _outlast_the_loop(self) -> None:
+        """The end of `asyncio.run` cancels all tasks that it knows; the run, which it waits for, ends this one itself.
+
+        Source: https://docs.python.org/3/library/asyncio-extending.html#task-lifetime-support
+        """
+        if self.resource is not None and self.resource.task is not None:
+            asyncio._unregister_task(self.resource.task)
 
     def is_in_thread(self, place: Callable[[], str], patience: float) -> None:
         """A thread does its work, at `place()`; a stop that does not spare it waits `patience` seconds."""
@@ -244,6 +263,12 @@ class Call:
             self.resource.place = place
             if not self._must_finish:
                 self.resource.patience = patience
+
+    def is_back(self) -> None:
+        """The thread has returned: what follows is its task's again."""
+        resource = self.resource
+        if resource is not None and resource.task is not None:
+            resource.patience, resource.place = None, partial(where, resource.task)
 
     # --- ending ---------------------------------------------------------------------------------------------
 
@@ -261,8 +286,8 @@ class Call:
 
     def _cut_short(self, error: BaseException) -> Ending:
         was_cut = self._was_cut or self.began_at is None
-        if isinstance(error, RunCancelled):  # also of a run that it has started, where that ends and the call may finish
-            was_cut = was_cut or self.execution.is_cut
+        # A run that it has started may have been cut where the call itself is spared.
+        was_cut = was_cut or (isinstance(error, RunCancelled) and self.execution.is_cut)
         if isinstance(error, asyncio.CancelledError | RunCancelled) and was_cut:
             if self.began_at is None:
                 return "cancelled", NOT_RUN
@@ -307,6 +332,7 @@ class Call:
         if self.expired and resource is not None and execution.home is not None:
             self._timer = execution.home.loop.call_later(execution.options.grace, give_up, resource, execution)
         self._is_compensating, self.expired = True, False
+        self._outlast_the_loop()
 
     def _ended_early(self) -> Ending:
         if self.expired and self.deadline is not None:
@@ -361,15 +387,15 @@ class Call:
         return 0.0 if self.began_at is None else time.monotonic() - self.began_at
 
     def _end_what_it_has(self, when: str) -> None:
-        """What it has opened and not closed, the newest first; and at its time-out, the runs that it has started."""
+        """What it has opened and not closed, the newest first, and the runs that it has started."""
         execution = self.execution
         for resource in reversed(list(execution.resources.values())):
             if resource.owner is self and resource is not self.resource:
                 end_one(resource, execution)
-        if self.expired:
-            for child in list(execution.children.values()):
-                if child.within is self:
-                    child.cancel(f"its tool call ended {when}", reason=CancelReason.TIMEOUT)
+        reason = CancelReason.TIMEOUT if self.expired else CancelReason.PARENT_FINISHED
+        for child in list(execution.children.values()):
+            if child.within is self:
+                child.cancel(f"its tool call ended {when}", reason=reason)
 
     def seal(self) -> None:
         """The run ends: so does the call. On another thread than the loop's, which is lost, it is only written down."""
@@ -387,6 +413,8 @@ class Call:
                 self.end("abandoned", MAY_HAVE_RUN)
             if not self.given_up.done():
                 self.given_up.set_result(None)
+            if resource.task is not None and not resource.task.done():
+                asyncio._register_task(resource.task)  # the loop's business again
         self.execution.on_resource_end(resource)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
@@ -442,5 +470,9 @@ def _described(error: BaseException | None) -> str:
     """An exception, as a model is told of it."""
     if error is None:
         return "It failed."
+    if isinstance(error, RunCancelled):
+        return RUN_STOPPED  # by whom and why is nobody's business there
+    if isinstance(error, RunFailed) and error.result is not None and error.result.error is not None:
+        error = error.result.error
     failure = events.failure_of(error)
     return failure.type if failure.message == failure.type else f"{failure.type}: {failure.message}"

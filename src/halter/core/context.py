@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from halter import events
@@ -412,6 +413,8 @@ class RunContext:
 
 
 def _name_of(fn: Callable[..., object]) -> str:
+    while isinstance(fn, partial):
+        fn = fn.func
     return getattr(fn, "__qualname__", repr(fn))
 
 

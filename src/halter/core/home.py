@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 EXIT_PATIENCE = 2.0
 READ_AT_ONCE = 1_024
+TICKS_AT_THE_END = 4  # in which what was given up last, and cancelled, may still end
 _logger = logging.getLogger("halter")
 
 
@@ -144,6 +145,8 @@ class Home:
     async def close(self) -> None:
         """The same at the loop's end."""
         await self.shut_down()
+        for _ in range(TICKS_AT_THE_END):
+            await asyncio.sleep(0)
         _homes.pop(self.loop, None)
 
     def __repr__(self) -> str:

@@ -74,6 +74,9 @@ def on_request(execution: Execution) -> None:
     if cuts:
         _cut(execution, request)
     else:
+        for asked in execution.inputs.values():
+            if asked.kind == "approval":
+                asked.answer.cancel()  # what has not begun when a stop is asked for does not begin
         for child in list(execution.children.values()):
             if not child.is_spared(request.mode):
                 child.cancel(request.message, reason=CancelReason.PARENT_CANCELLED, mode=request.mode)

@@ -160,6 +160,7 @@ class ToolContext(RunContext):
                 # Nobody can end a thread: it is waited for until it is given up.
         if not future.done():
             raise asyncio.CancelledError
+        call.is_back()
         return future.result()
 
     def __repr__(self) -> str:

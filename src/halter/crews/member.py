@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterable, Sequence
 from copy import copy
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 from halter import checked
 from halter.agent import Agent, Instructions
@@ -18,6 +18,7 @@ from halter.hooks import Hooks
 from halter.outputs import AnswerType
 from halter.request import Settings, ToolChoice
 from halter.toolbox import Toolbox
+from halter.tools.runnables import as_tool
 
 
 class MemberOptions(TypedDict, total=False):
@@ -37,7 +38,8 @@ class MemberOptions(TypedDict, total=False):
 class Member(Agent[str]):
     """An `Agent` whose instructions are made of a role, a goal and a backstory.
 
-    `{names}` in these three are filled from the inputs of the crew that it works in; alone, they stay as they are.
+    `{names}` in these three are filled from the inputs of the crew that it works in, also as a tool of another member
+    there (`asked`: those whom it has as tools), or where it is handed over to; alone, they stay as they are.
     `name`: how its events are marked, and what a manager calls it; the role, if it is left out. The rest is as for an
     `Agent`. Raises `ConfigurationError`.
     """
@@ -57,7 +59,12 @@ class Member(Agent[str]):
         self.backstory = checked.text("backstory", backstory)
         told = "\n\n".join(filter(None, (f"You are {role}.", backstory, f"Your goal: {goal}")))
         name = checked.text("name", name) or re.sub("[{}]", "", role)
+        tools = options.get("tools", ())
+        if not isinstance(tools, str) and isinstance(tools, Iterable):
+            options["tools"] = tools = tuple(tools)  # an iterator can be looked through only once
         super().__init__(model, instructions=told, name=name, **options)
+        asked = [cast("Agent[Any]", each) for each in tools if isinstance(each, Agent)]
+        self.asked = {as_tool(each).name: each for each in asked}
 
 
 class Told:
@@ -82,21 +89,32 @@ def in_crew(agent: Agent[Any], *, tools: Sequence[Any] = (), output: Any = None,
     own, text = agent.instructions, about
     if isinstance(agent, Member) and isinstance(own, str):
         own, text = "", "\n\n".join(filter(None, (own, about)))
-    toolbox, other = agent.toolbox, copy(agent)
+    other = copy(agent)
     other.instructions = Told(own, text) if text else own
-    if tools:
-        kept = [each for name, each in toolbox.tools.items() if name not in toolbox.handoffs]
-        other.toolbox = Toolbox((*kept, *tools), toolbox.handoffs.values())
+    _equip(other, tools)
     if output is not None:
         other.answer = _answers(agent, output)
     other._check_features()
     return other
 
 
+def _equip(agent: Agent[Any], tools: Sequence[Any]) -> None:
+    """Gives it these tools besides its own; those whom it may ask, or hand over to, are in the crew with it."""
+    toolbox, own = agent.toolbox, dict(agent.toolbox.tools)
+    if isinstance(agent, Member):
+        agent.asked = {name: in_crew(each) for name, each in agent.asked.items()}
+        own |= {name: as_tool(each) for name, each in agent.asked.items()}
+    kept = [each for name, each in own.items() if name not in toolbox.handoffs]
+    agent.toolbox = Toolbox((*kept, *tools), [in_crew(each) for each in toolbox.handoffs.values()])
+
+
 def names_of(agent: Any) -> set[str]:
     """The names in braces that it wants to be filled, once it is in a crew."""
-    told = agent.instructions if isinstance(agent, Agent) else None
-    return told.names if isinstance(told, Told) else set()
+    if not isinstance(agent, Agent):
+        return set()
+    own = agent.instructions.names if isinstance(agent.instructions, Told) else set[str]()
+    asked = agent.asked.values() if isinstance(agent, Member) else ()
+    return own.union(*map(names_of, (*asked, *agent.toolbox.handoffs.values())))
 
 
 def _answers(agent: Agent[Any], output: Any) -> AnswerType[Any]:

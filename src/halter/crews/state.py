@@ -15,7 +15,7 @@ from halter.parts import as_json
 GO_ON = "You were interrupted. Go on with your task, and give your whole answer, from its beginning."
 
 
-class CrewState(msgspec.Struct, frozen=True, kw_only=True):
+class CrewState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far a run has come. Immutable; all of it can be written as JSON (`msgspec.json.encode`), and read back.
 
     `outputs`: of each task that is done, by its name: text as it is, anything else in JSON's terms. `open`: of each

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque
 
+LONGEST_NAME = 64
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL | re.IGNORECASE)
+
+
+def tool_name(name: str) -> str:
+    """The name of a tool that a model has called, as providers take it back: models invent some that are refused."""
+    return _NOT_IN_A_NAME.sub("_", name)[:LONGEST_NAME] or "unknown"
 
 
 def is_theirs(part: object, provider: str) -> bool:

@@ -186,15 +186,14 @@ class Meeting:
         for message in said:
             self.ctx.say(message)
         state = replace(self.state, usage=self.state.usage + result.usage, members=self._member_states(name, result))
-        if result.is_completed:
-            turn = Turn(speaker=name, text=_text_of(result), output=result.output, messages=said)
-            state = self._team.heard(replace(state, turns=(*state.turns, name), last=name), turn)
-        elif is_end:
-            state = replace(state, last=name)
-        else:
-            state = replace(state, cut=self._with_cut(name))
-        self.state = state
-        self._keep()
+        turn = Turn(speaker=name, text=_text_of(result), output=result.output, messages=said)
+        # A whole turn that cannot be judged, as a condition raises, is kept as one that was cut off.
+        self.state = replace(state, last=name) if is_end else replace(state, cut=self._with_cut(name))
+        try:
+            if result.is_completed or (not is_end and self._team.is_whole(turn)):
+                self.state = self._team.heard(replace(state, turns=(*state.turns, name), last=name), turn)
+        finally:
+            self._keep()
 
     def _member_states(self, name: str, result: RunResult[Any]) -> dict[str, Any]:
         """A team within goes on with its conversation; anything else with a state only where it was cut off."""

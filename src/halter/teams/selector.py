@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from halter.agent import Agent
+from halter.core.context import RunContext
 from halter.core.ports import Model
+from halter.core.runnable import Runnable
 from halter.errors import ConfigurationError, OutputInvalid, UsageError
 from halter.messages import Message
 from halter.teams import transcript
@@ -90,7 +92,7 @@ class Selector(Team):
 
     async def _called(self, floor: Floor, names: tuple[str, ...], choose: Choice) -> Chosen:
         said = choose(floor.ctx.messages, names)
-        chosen = await said if inspect.isawaitable(said) else said
+        chosen = await floor.ask(_Answer(said), None) if inspect.isawaitable(said) else said
         if chosen is not None and chosen not in names:
             raise UsageError(f"{chosen!r} was chosen, and may not speak now; these may: {', '.join(names)}")
         return chosen
@@ -112,3 +114,17 @@ class Selector(Team):
 
     def done(self, state: object) -> str:
         return "nobody was chosen"
+
+
+class _Answer(Runnable[Chosen]):
+    """What a function of the caller's takes its time for: a run, so that the team's end stops it."""
+
+    def __init__(self, said: Awaitable[Chosen]) -> None:
+        self._said = said
+
+    @property
+    def name(self) -> str:
+        return "selector"
+
+    async def execute(self, ctx: RunContext) -> Chosen:
+        return await self._said

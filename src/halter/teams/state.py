@@ -19,7 +19,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...] = ()
 
 
-class TeamState(msgspec.Struct, frozen=True, kw_only=True):
+class TeamState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A team's conversation, and whose turn it is: whole turns, and what was cut off, marked as interrupted.
 
     `messages`: all that was said; what a member has said has its name. `since`: how many of them had been said when

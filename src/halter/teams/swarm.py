@@ -44,7 +44,7 @@ class Swarm(Team):
         description: str = "",
     ) -> None:
         super().__init__(members, MaxMessages(MOST_TURNS) if until is None else until, name, description)
-        self.outside = tuple(outside)
+        self.outside = _names(outside)
         both = [name for name in self.outside if name in self.members]
         if both:
             raise ConfigurationError(f"{both[0]!r} is a member, and cannot be outside")
@@ -59,7 +59,7 @@ class Swarm(Team):
             able = {name for name, member in self.members.items() if isinstance(member, Agent)}
             found = {name: tuple(to for to in everybody if to != name) for name in able}
         else:
-            found = {name: tuple(to) for name, to in given.items()}
+            found = {name: _names(to) for name, to in given.items()}
         for name in (self.start, *found, *(to for each in found.values() for to in each)):
             if name not in everybody or (name in self.outside and (name in found or name == self.start)):
                 raise ConfigurationError(f"{name!r} is no member of the swarm; these are: {', '.join(self.members)}")
@@ -88,6 +88,12 @@ class Swarm(Team):
         to = self._handed_to(turn)
         return state if to is None else replace(state, floor=to, handoffs=(*state.handoffs, to))
 
+    def is_whole(self, turn: Turn) -> bool:
+        """It was cut off behind a handoff, with nothing of its last answer left undone."""
+        last = turn.messages[-1].parts if turn.messages else ()
+        results = [part for part in last if isinstance(part, ToolResult)]
+        return bool(results) and not any(result.is_error for result in results) and self._handed_to(turn) is not None
+
     def _handed_to(self, turn: Turn) -> str | None:
         """The first handoff of its last answer that went through."""
         *_, answer = [message for message in turn.messages if message.role == "assistant"] or [None]
@@ -107,3 +113,8 @@ class Swarm(Team):
 
     def done(self, state: TeamState) -> str:
         return f"{state.last} has answered" if state.floor in self.members else f"handed over to {state.floor}"
+
+
+def _names(given: Iterable[str]) -> tuple[str, ...]:
+    """One name may be given as it is."""
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -37,7 +37,7 @@ class Team(Runnable[Any]):
 
     def __init__(self, members: Members, until: Termination | None, name: str, description: str) -> None:
         self.members = _named(members, self.kind)
-        self.termination = None if until is None else checked_termination(until)
+        self.termination = None if until is None else self._checked_end(until)
         self._name = checked.text("name", name) or self.kind
         self._description = checked.text("description", description)
 
@@ -52,8 +52,17 @@ class Team(Runnable[Any]):
     def until(self, termination: Termination) -> Self:
         """The same team with another end, for one run: `team.until(External() | MaxMessages(9)).run(…)`."""
         other = copy(self)
-        other.termination = checked_termination(termination)
+        other.termination = self._checked_end(termination)
         return other
+
+    def _checked_end(self, given: Termination) -> Termination:
+        termination = checked_termination(given)
+        unknown = next((name for name in termination.waits_for if name not in self.members), None)
+        if unknown is not None:
+            raise ConfigurationError(
+                f"{termination!r} waits for {unknown!r}, who is no member; these are: {', '.join(self.members)}"
+            )
+        return termination
 
     # --- what it is given -----------------------------------------------------------------------------------
 
@@ -75,7 +84,8 @@ class Team(Runnable[Any]):
         return msgspec.structs.replace(found, members=states)
 
     def check_options(self, options: RunOptions) -> None:
-        if not options.input and options.state is None:
+        said = options.input or (options.state and options.state.messages)
+        if not said:
             raise ConfigurationError(f"the {self.kind} {self._name!r} needs an input: text, a Message or several")
         if options.state is not None and options.history:
             raise ConfigurationError("a state has its conversation in it: leave history= out")
@@ -101,6 +111,10 @@ class Team(Runnable[Any]):
     def heard(self, state: TeamState, turn: Turn) -> TeamState:
         """A turn has ended whole."""
         return state
+
+    def is_whole(self, turn: Turn) -> bool:
+        """True if a turn that was cut off lacks nothing: it is not taken again."""
+        return False
 
     def aside(self, call: ToolCall) -> str:
         """What the others hear of a member's tool call."""

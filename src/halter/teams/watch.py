@@ -32,6 +32,7 @@ class Watch:
         self.reads = termination is not None and termination.reads
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
+        self._reached = 0.0  # the latest of the times at which to look that has come
         self._look = None if termination is None else termination.begin()
         self._ctx = ctx
         self._seen: int | None = None
@@ -40,7 +41,8 @@ class Watch:
         self._aside: Run[Any] | None = None
         self._state = TeamState()
         self._messages: list[Message] = []
-        self._timers = [self._loop.call_later(time, self.look) for time in (termination.times if termination else ())]
+        times = termination.times if termination else ()
+        self._timers = [self._loop.call_later(time, self._reach, time) for time in times]
         self._listening: list[Registration] = [
             token.on_cancel(self.look) for token in (termination.tokens if termination else ())
         ]
@@ -80,7 +82,8 @@ class Watch:
 
     @property
     def elapsed(self) -> float:
-        return self._loop.time() - self._began
+        """By the loop's clock; uvloop's counts whole milliseconds, and may be behind the timer that it has called."""
+        return max(self._loop.time() - self._began, self._reached)
 
     # --- looking --------------------------------------------------------------------------------------------
 
@@ -92,6 +95,10 @@ class Watch:
         self.look()
         self._raise_error()
         return self.reason is not None
+
+    def _reach(self, time: float) -> None:
+        self._reached = max(self._reached, time)
+        self.look()
 
     def look(self) -> None:
         """Asks the termination, and stops what is under way if it says so."""

@@ -35,6 +35,10 @@ class StopMessage(Termination):
         self.word = checked_words("word", word)
         self.by = checked_names("by", by)
 
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        return self.by
+
     def begin(self) -> Look:
         seen = 0
 
@@ -75,6 +79,10 @@ class Source(Termination):
         self.names = checked_names("names", names)
         if not names:
             raise ConfigurationError("a Source needs the name of a member")
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        return self.names
 
     def begin(self) -> Look:
         def look(view: View) -> str | None:

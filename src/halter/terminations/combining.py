@@ -69,6 +69,11 @@ class Termination:
         """Tokens at whose cancel it is asked, whatever happens."""
         return ()
 
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """Members of whom it must hear something: a team that lacks one would go on for ever."""
+        return ()
+
     def begin(self) -> Look:
         """A look for one run, which may remember what it has seen."""
         raise NotImplementedError(f"{type(self).__name__} must look at something")
@@ -96,6 +101,10 @@ class _Both(Termination):
     @property
     def tokens(self) -> tuple[CancellationToken, ...]:
         return tuple(token for part in self.parts for token in part.tokens)
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        return tuple(name for part in self.parts for name in part.waits_for)
 
     def begin(self) -> Look:
         looks = [_Lasting(part.begin()) for part in self.parts]

@@ -24,18 +24,29 @@ class TextMention(Termination):
         self.by = checked_names("by", by)
         self.reads = bool(inside)
 
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        return self.by
+
     def begin(self) -> Look:
-        seen = 0
+        seen = 0  # whole messages
+        known = dict[str, str]()  # what was being said at the last look, and does not hold the words
 
         def look(view: View) -> str | None:
-            nonlocal seen
+            nonlocal seen, known
             new, seen = view.messages[seen:], len(view.messages)
+            saying = dict(view.saying) if self.reads else dict[str, str]()
             said = [(message.name, message.text) for message in new]
-            said += view.saying.items() if self.reads else ()
+            said += [(name, self._rest(text, known.get(name, ""))) for name, text in saying.items()]
+            known = saying
             name = next((name for name, text in said if self.text in text and counts(name, self.by)), None)
             return name and f"{name} has said {self.text!r}"
 
         return look
+
+    def _rest(self, text: str, known: str) -> str:
+        """Of what is being said, where the words may be: at each look, only the end of a long text is new."""
+        return text[max(0, len(known) - len(self.text) + 1) :] if known and text.startswith(known) else text
 
     def __repr__(self) -> str:
         return f"TextMention({self.text!r})"
@@ -128,9 +139,7 @@ class Function(Termination):
     """
 
     def __init__(self, fn: Callable[[View], object], *, inside: bool = False) -> None:
-        if not callable(fn):
-            raise ConfigurationError(f"a Function is made of a function of a view, not of {fn!r}")
-        self.fn = fn
+        self.fn = checked.plain_function("what a Function is made of", fn)
         self.reads = bool(inside)
 
     def begin(self) -> Look:

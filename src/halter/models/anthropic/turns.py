@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Refusal, Text, ToolCall, ToolResult
 from halter.models.anthropic.blocks import object_in
-from halter.models.conversation import inline_data
+from halter.models.conversation import inline_data, tool_name
 
 Block: TypeAlias = dict[str, Any]
 Turn: TypeAlias = dict[str, Any]
@@ -103,7 +103,7 @@ def _call(call: ToolCall) -> Block:
     # The API takes objects only; Anthropic's own advice for what the model has broken:
     # https://platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming
     fields = {"INVALID_JSON": call.arguments} if made is None else made
-    return {"type": "tool_use", "id": _id(call.id), "name": call.name, "input": fields}
+    return {"type": "tool_use", "id": _id(call.id), "name": tool_name(call.name), "input": fields}
 
 
 def _id(id: str) -> str:

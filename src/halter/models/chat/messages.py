@@ -18,7 +18,7 @@ from halter.core.history import paired
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Text, ToolCall, ToolResult
 from halter.models.chat.dialect import OPENAI, Dialect
-from halter.models.conversation import data_url, is_theirs
+from halter.models.conversation import data_url, is_theirs, tool_name
 
 _NOT_IN_A_NAME = re.compile(r"[\s<|\\/>]+")
 LONGEST_NAME = 64
@@ -138,7 +138,7 @@ class _Writer:
 
     def _call(self, call: ToolCall, extra: dict[str, Any]) -> dict[str, Any]:
         # A call without arguments was written as no text at all, which several servers fail to parse.
-        function = {"name": call.name, "arguments": call.arguments or "{}"}
+        function = {"name": tool_name(call.name), "arguments": call.arguments or "{}"}
         sent: dict[str, Any] = {"id": self._call_id(call.id), "type": "function", "function": function}
         return sent | {"extra_content": extra[call.id]} if call.id in extra else sent
 

@@ -18,7 +18,7 @@ import msgspec
 from halter.core.history import paired
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
-from halter.models.conversation import inline_data, instructions, is_theirs
+from halter.models.conversation import inline_data, instructions, is_theirs, tool_name
 from halter.models.gemini.parts import PROVIDER
 from halter.request import ModelRequest, OnlyTool, OutputSchema, Settings, ToolChoice, ToolSpec
 
@@ -68,7 +68,7 @@ def gemini_contents(messages: Sequence[Message], *, model: str, address: str = "
     for message, answered in paired(messages):
         match message.role:
             case "assistant":
-                names = {call.id: call.name for call in message.tool_calls}
+                names = {call.id: tool_name(call.name) for call in message.tool_calls}
                 _add(contents, "model", _answer(message, answered, needs_signature=_needs_signature(model)))
             case "tool":
                 results = (part for part in message.parts if isinstance(part, ToolResult))
@@ -117,7 +117,7 @@ def _answered(part: Part, answered: AbstractSet[str], *, is_interrupted: bool) -
         case Reasoning(text):
             return {"text": text, "thought": True}
         case ToolCall() if part.id in answered:
-            return {"functionCall": {"id": part.id, "name": part.name, "args": _arguments(part)}}
+            return {"functionCall": {"id": part.id, "name": tool_name(part.name), "args": _arguments(part)}}
         case Opaque() if not is_interrupted:  # of an interrupted answer they may be halves: code without its result
             return _shape(part, "part") or None
         case _:
