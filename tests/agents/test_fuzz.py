@@ -23,9 +23,13 @@ from halter.compose import Loop, Parallel, Race, Sequential
 from halter.core.history import MAY_HAVE_RUN, NOT_RUN
 from halter.core.home import LIVE
 from halter.core.runnable import Runnable
+from halter.crews import Crew, Task
+from halter.flows import Flow, listen, start
 from halter.hooks import Hooks
 from halter.messages import ToolCall
 from halter.models.scripted import Answer, Scripted, calls
+from halter.teams import RoundRobin
+from halter.terminations import MaxMessages
 from halter.testing import VirtualTimeLoop
 from halter.tools import FunctionTool, ToolContext, ToolError
 
@@ -204,7 +208,8 @@ def make_tool(world: World, depth: int, name: str) -> FunctionTool[..., Any]:
 
 def make_runnable(world: World, depth: int) -> Runnable[Any]:
     source = world.source
-    kind = source.choices(["agent", "sequential", "parallel", "race", "loop"], [14, 1, 2, 2, 1])[0]
+    kinds = ["agent", "sequential", "parallel", "race", "loop", "team", "crew", "flow"]
+    kind = source.choices(kinds, [14, 1, 2, 2, 1, 2, 2, 2])[0]
     if kind == "agent" or world.is_full(depth):
         return make_agent(world, depth)
     name = f"group_{source.randrange(1_000_000)}"
@@ -216,8 +221,31 @@ def make_runnable(world: World, depth: int) -> Runnable[Any]:
             return Parallel(*parts, name=name, on_failure=source.choice(["cancel", "wait", "collect"]))
         case "race":
             return Race(*parts, name=name)
+        case "team":
+            members = {f"member_{place}": part for place, part in enumerate(parts)}
+            return RoundRobin(members, until=MaxMessages(source.randint(1, 3)), name=name)
+        case "crew":
+            return Crew([Task(description="Help with {it}.", agent=part) for part in parts], name=name)
+        case "flow":
+            return make_flow(parts, name)
         case _:
             return Loop(parts[0], max_iterations=source.randint(1, 3), name=name)
+
+
+def make_flow(parts: list[Runnable[Any]], group: str) -> Runnable[Any]:
+    """The first part, then all others at once."""
+
+    class Group(Flow[dict[str, Any]], name=group):
+        @start()
+        async def begin(self, ctx: RunContext, value: Any) -> Any:
+            return (await ctx.start(parts[0], value)).output
+
+        @listen(begin)
+        async def go_on(self, ctx: RunContext, value: Any) -> Any:
+            runs = [ctx.start(part, str(value) or "Go on.") for part in parts[1:]]
+            return [(await run).output for run in runs]
+
+    return Group()
 
 
 def make_agent(world: World, depth: int) -> Agent[Any]:
@@ -376,7 +404,12 @@ class Story:
         assert result.output is None or result.is_completed
         assert self.world.told[handle.id] <= (1 if result.is_cancelled else 0)
         heard = [message.text for message in (*result.messages, *result.undelivered)].count(STEERING)
-        assert heard == self.world.sent[handle.id], "what was sent is delivered or told, once"
+        sent = self.world.sent[handle.id]
+        execution = handle._execution
+        if any(each.definition.kind == "round_robin" for each in (execution, *execution.ancestors())):
+            assert heard >= sent, "what was sent is not lost; a team's members hear what the others were told"
+        else:
+            assert heard == sent, "what was sent is delivered or told, once"
         if terminal is None:
             return
         kinds = {
