@@ -1,4 +1,4 @@
-"""`python -m bench.frameworks PYTHON`: one task for Halter and for others; `PYTHON` is the interpreter that has them."""
+"""`python -m bench.frameworks PYTHON`: one task for Halter and for others; `PYTHON`: the interpreter that has them."""
 
 from __future__ import annotations
 
