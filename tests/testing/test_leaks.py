@@ -242,7 +242,9 @@ def test_a_task_on_a_loop_in_another_thread_gets_its_time_to_end() -> None:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     with leak_check(loop):
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), loop)
+        sleeping = asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), loop)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()  # by now it is a task
+    assert sleeping.done()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
