@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from halter.tools.function import tool as tool
     from halter.tools.jobs import Jobs as Jobs
     from halter.tools.jobs import job_tools as job_tools
+    from halter.tools.mcp import mcp_tools as mcp_tools
     from halter.tools.process import program as program
     from halter.tools.process import shell as shell
     from halter.tools.runnables import as_tool as as_tool
@@ -39,6 +40,7 @@ _WHERE = {
     "grep": "halter.tools.filesystem",
     "http_get": "halter.tools.fetching",
     "job_tools": "halter.tools.jobs",
+    "mcp_tools": "halter.tools.mcp",
     "program": "halter.tools.process",
     "read_file": "halter.tools.filesystem",
     "shell": "halter.tools.process",

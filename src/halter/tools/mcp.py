@@ -1,0 +1,127 @@
+"""The tools of an MCP server, as tools of an agent.
+
+The protocol is the official SDK's. What is ours: a call is ended as any other; the server is told so, in the way of its
+protocol version, and nobody waits for what it makes of that.
+Source: https://modelcontextprotocol.io/specification/latest/basic/utilities/cancellation
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from mcp import Client, StdioServerParameters
+
+from halter import checked
+from halter.core.ports import ToolRules
+from halter.core.settings import seconds
+from halter.core.tool_context import ToolContext
+from halter.errors import ConfigurationError, ToolError, UsageError
+from halter.request import ToolSpec
+from halter.tools import approval as approvals
+from halter.tools.approval import Approval
+from halter.tools.bounds import head_and_tail
+
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+
+
+@asynccontextmanager
+async def mcp_tools(
+    server: str | Sequence[str] | Client,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    timeout: float | None = 60.0,
+    approval: Approval = "never",
+    max_result: int = 100_000,
+) -> AsyncGenerator[tuple[McpTool, ...]]:
+    """The tools of a server, while the block lasts: `async with mcp_tools(["python", "server.py"]) as tools`.
+
+    `server`: a command, which is started and spoken to over its standard streams; a URL (streamable HTTP); or a
+    `Client` that you have made with the SDK. `env`: more variables for a command. `timeout`: seconds for a call.
+    `approval`: as for any tool. `max_result`: characters. The tools work on this event loop only. Raises
+    `ConfigurationError`, and what the SDK raises where there is no such server. Cancellation-safe.
+    """
+    rules = ToolRules(timeout=seconds("timeout", timeout, or_none=True, above_zero=True))
+    rule = approvals.Rule(approval, approvals.first_text)
+    most = checked.whole("max_result", max_result, at_least=1)
+    async with _client(server, env, cwd) as client:
+        listed = await client.list_tools()
+        yield tuple(McpTool(client, _spec(each), rules, rule, most) for each in listed.tools)
+
+
+def _client(server: str | Sequence[str] | Client, env: Mapping[str, str] | None, cwd: str | None) -> Client:
+    if isinstance(server, Client):
+        return server
+    if isinstance(server, str):
+        return Client(server)
+    command = list(server)
+    if not command or not all(isinstance(word, str) for word in command):
+        raise ConfigurationError(f"an MCP server is a command, a URL or a Client, not {server!r}")
+    return Client(StdioServerParameters(command=command[0], args=command[1:], env=dict(env or {}) or None, cwd=cwd))
+
+
+def _spec(listed: Any) -> ToolSpec:
+    return ToolSpec(name=listed.name, description=listed.description or "", parameters=dict(listed.input_schema))
+
+
+class McpTool:
+    """One tool of a server that is connected; made by `mcp_tools`."""
+
+    def __init__(self, client: Client, spec: ToolSpec, rules: ToolRules, rule: approvals.Rule, max_result: int) -> None:
+        self.spec = spec
+        self.rules = rules
+        self._client = client
+        self._rule = rule
+        self._max_result = max_result
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def read(self, arguments: str) -> dict[str, Any]:
+        """The model's JSON object; the server checks it against its schema."""
+        try:
+            return _OBJECT.decode(arguments.strip() or "{}")
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise ToolError(f"The arguments are no JSON object: {error}.") from error
+
+    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
+        if not await self._rule.asks(arguments):
+            return None
+        return await approvals.question(self.name, arguments, None)
+
+    async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> str:
+        """Has the server run it. Cancelled: the server is told, and not waited for."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError("this MCP server is connected on another event loop: run the agent where its block is")
+
+        async def show(progress: float, total: float | None, message: str | None) -> None:
+            ctx.progress(message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}"))
+
+        result = await self._client.call_tool(self.name, arguments, progress_callback=show)
+        text = _text_of(result)
+        if result.is_error:
+            raise ToolError(text or "The call failed.")
+        return text
+
+    def text(self, value: str) -> str:
+        return head_and_tail(value, self._max_result)
+
+    async def compensate(self, arguments: dict[str, Any], ctx: ToolContext) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<MCP tool {self.name}>"
+
+
+def _text_of(result: Any) -> str:
+    """Its text; where there is none, its structured content as JSON; what is neither is named."""
+    said = [block.text if block.type == "text" else f"({block.type})" for block in result.content]
+    if not said and result.structured_content is not None:
+        return msgspec.json.encode(result.structured_content).decode()
+    return "\n".join(said)

@@ -1,0 +1,45 @@
+"""An MCP server over its standard streams, written by hand: it notes all that it is sent, and ignores every cancel.
+
+python mcp_server.py LOG
+"""
+
+import json
+import sys
+
+TOOLS = [
+    {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object", "properties": {}}}
+    for name in ("greet", "hang", "fail")
+]
+
+
+def answer(message: dict) -> dict | None:
+    match message["method"], message.get("params", {}):
+        case "initialize", given:
+            about = {"name": "by hand", "version": "1"}
+            return {"protocolVersion": given["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+        case "tools/list", _:
+            return {"tools": TOOLS}
+        case "tools/call", {"name": "greet", "arguments": given}:
+            return {"content": [{"type": "text", "text": f"Hello, {given.get('who', 'you')}"}], "isError": False}
+        case "tools/call", {"name": "fail"}:
+            return {"content": [{"type": "text", "text": "it broke"}], "isError": True}
+        case "tools/call", _:
+            return None
+        case _:
+            raise LookupError(message["method"])
+
+
+with open(sys.argv[1], "a") as log:
+    for line in sys.stdin:
+        print(line.strip(), file=log, flush=True)
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        reply = {"jsonrpc": "2.0", "id": message["id"]}
+        try:
+            result = answer(message)
+        except LookupError as unknown:
+            print(json.dumps(reply | {"error": {"code": -32601, "message": str(unknown)}}), flush=True)
+        else:
+            if result is not None:
+                print(json.dumps(reply | {"result": result}), flush=True)

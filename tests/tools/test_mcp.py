@@ -1,0 +1,95 @@
+"""Tools of an MCP server, in a process of its own, over its standard streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halter import Agent, RunResult, events
+from halter.errors import ConfigurationError
+from halter.messages import ToolResult
+from halter.models.scripted import Scripted, calls
+from halter.tools.mcp import mcp_tools
+
+from ..bounds import T, assert_within
+
+SERVER = Path(__file__).with_name("mcp_server.py")
+pytestmark = [pytest.mark.real_loop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+def command(log: Path) -> list[str]:
+    return [sys.executable, str(SERVER), str(log)]
+
+
+def sent(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def told(result: RunResult[Any]) -> list[tuple[str, bool]]:
+    parts = [part for message in result.messages for part in message.parts if isinstance(part, ToolResult)]
+    return [(part.content, part.is_error) for part in parts]
+
+
+async def test_an_agent_calls_the_tools_of_a_server(tmp_path: Path) -> None:
+    """A result, a failure that the server tells of, arguments that are no object."""
+    script = Scripted((calls("greet", who="Ada"), calls("fail")), "done")
+    async with mcp_tools(command(tmp_path / "log")) as tools:
+        assert [tool.name for tool in tools] == ["greet", "hang", "fail"]
+        result = await Agent(script, tools=tools).run("go")
+    assert told(result) == [("Hello, Ada", False), ("it broke", True)]
+
+
+@pytest.mark.scenario("C37")
+async def test_a_stop_tells_the_server_and_does_not_wait_for_it(tmp_path: Path) -> None:
+    """It is told which request to cancel, ignores that, and the call ends all the same; the connection goes on."""
+    log = tmp_path / "log"
+    async with mcp_tools(command(log)) as tools:
+        agent = Agent(Scripted(calls("hang"), "done"), tools=tools)
+        async with agent.run("go") as run:
+            async for event in run:
+                if isinstance(event, events.ToolStarted):
+                    while not any(message["method"] == "tools/call" for message in sent(log)):  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+                    began = time.monotonic()
+                    run.cancel("enough")
+        result = await run.finished()
+        assert_within(T, time.monotonic() - began, "the stop")
+        assert result.receipt is not None
+        assert result.receipt.confirmed
+        after = await Agent(Scripted(calls("greet"), "done"), tools=tools).run("go on")
+        assert told(after) == [("Hello, you", False)]
+    [asked] = [each for each in sent(log) if each["method"] == "tools/call" and each["params"]["name"] == "hang"]
+    [cancelled] = [each for each in sent(log) if each["method"] == "notifications/cancelled"]
+    assert cancelled["params"]["requestId"] == asked["id"]
+
+
+@pytest.mark.scenario("C37")
+async def test_a_time_out_of_a_call_tells_the_server_too(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with mcp_tools(command(log), timeout=0.2) as tools:
+        result = await Agent(Scripted(calls("hang"), "done"), tools=tools).run("go")
+    assert result.text == "done"
+    assert told(result)[0][1]
+    assert [each["method"] for each in sent(log)].count("notifications/cancelled") == 1
+
+
+async def test_a_tool_of_a_server_may_need_a_yes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with mcp_tools(command(log), approval="always") as tools:
+        run = Agent(Scripted(calls("greet"), "done"), tools=tools).run("go")
+        async for event in run:
+            if isinstance(event, events.InputRequested):
+                run.answer(event.request_id, False)
+    assert not any(each["method"] == "tools/call" for each in sent(log))
+
+
+async def test_what_is_no_server_is_a_clear_error() -> None:
+    with pytest.raises(ConfigurationError, match="a command, a URL or a Client"):
+        async with mcp_tools([]):
+            pass
