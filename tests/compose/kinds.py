@@ -22,7 +22,7 @@ from halter.crews import Crew, Task
 from halter.flows import Flow, listen, start
 from halter.models.prices import FREE
 from halter.request import ModelRequest
-from halter.teams import Graph, RoundRobin
+from halter.teams import Graph, RoundRobin, Selector, Swarm
 from halter.terminations import MaxMessages
 from halter.tools import as_tool
 
@@ -83,6 +83,11 @@ def _crew(leaf: Leaf) -> Runnable[Any]:
     return Crew([Task(description="{input}", agent=leaf(name), context=(), name=name) for name in "ab"])
 
 
+def _selector(leaf: Leaf) -> Runnable[Any]:
+    """A function chooses, in the order of the names: one after the other."""
+    return Selector(_two(leaf), choose=lambda messages, names: names[0], until=MaxMessages(2))
+
+
 def _two(leaf: Leaf) -> dict[str, Runnable[Any]]:
     return {name: leaf(name) for name in "ab"}
 
@@ -116,6 +121,8 @@ KINDS = [
     Kind("function", _function, at_once=1, in_all=1, goes_on=False),
     Kind("crew", _crew, at_once=1, in_all=2, goes_on=True),
     Kind("round_robin", lambda leaf: RoundRobin(_two(leaf), until=MaxMessages(2)), at_once=1, in_all=2, goes_on=True),
+    Kind("selector", _selector, at_once=1, in_all=2, goes_on=True),
+    Kind("swarm", lambda leaf: Swarm(_two(leaf)), at_once=1, in_all=1, goes_on=False),
     Kind("graph", lambda leaf: Graph(_two(leaf), [("a", "b")]), at_once=1, in_all=2, goes_on=True),
 ]
 
