@@ -517,3 +517,32 @@ def test_a_tool_that_must_finish_outlasts_the_end_of_the_loop(script: Any, loop_
         loop_name,
     )
     assert ended.quietly().split() == ["paid", "interrupted"]
+
+
+@pytest.mark.scenario("C28")
+def test_neither_the_loop_nor_the_process_waits_for_a_tool_that_sleeps(script: Any, loop_name: str) -> None:
+    """The tool sleeps for 4 s; the run is over after its 100 ms, and then `asyncio.run` and the interpreter are."""
+    ended = script(
+        """
+    import asyncio, sys, time, uvloop
+    from halter import Agent, tool
+    from halter.models.scripted import Scripted, calls
+
+    @tool
+    def slow() -> str:
+        time.sleep(4)
+
+    async def main():
+        async with Agent(Scripted(calls("slow"), "done"), tools=[slow]).run("go") as run:
+            async for event in run:
+                if event.type == "tool.started":
+                    run.cancel()
+        return (await run.finished()).receipt
+
+    receipt = {"asyncio": asyncio, "uvloop": uvloop}[sys.argv[1]].run(main())
+    print(*[line.ended for line in receipt.resources if line.kind == "tool"])
+    """,
+        loop_name,
+    )
+    assert (ended.code, ended.out.split()) == (0, ["abandoned"]), ended.err
+    assert ended.took < 3.5

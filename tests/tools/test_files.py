@@ -464,7 +464,6 @@ while True:
 """
 
 
-@pytest.mark.scenario(44)
 def test_a_process_that_is_killed_in_the_middle_of_a_write_leaves_the_file_old_or_new(project: Path) -> None:
     (project / "file").write_text("a" * 3_000_000)
     for delay in (0.003, 0.011, 0.023, 0.031, 0.047):
