@@ -78,6 +78,11 @@ def read_until(sock: socket.socket, end: bytes) -> bytes:
     return data
 
 
+def read_to_the_end(sock: socket.socket) -> bytes:
+    """All of it, until the server closes."""
+    return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
 def dechunk(response: bytes) -> tuple[bytes, bool]:
     """The body of a chunked response, and whether it ended."""
     rest = response.partition(b"\r\n\r\n")[2]
@@ -94,7 +99,7 @@ def dechunk(response: bytes) -> tuple[bytes, bool]:
 def exchange(url: str, *, stream: bool = True, usage: bool = False, prompt: str = "hello") -> bytes:
     """A whole response on a connection that the server closes."""
     with ask(url, stream=stream, usage=usage, prompt=prompt, head="connection: close\r\n") as sock:
-        return read_until(sock, b"never")
+        return read_to_the_end(sock)
 
 
 def contents(body: bytes) -> list[str]:
@@ -282,7 +287,7 @@ def test_reset_sends_its_tokens_and_then_rst(wire: Wire, tag: str) -> None:
     with ask(wire.url("reset(2)", tag)) as sock:
         assert contents(dechunk(read_until(sock, b'"t1 "'))[0])[:1] == ["t0 "]
         with pytest.raises(ConnectionResetError):
-            read_until(sock, b"never")
+            read_to_the_end(sock)
     assert only(wire.wait("closed", tag=tag)).closed_how == "server"
 
 
@@ -416,7 +421,7 @@ def test_pipelined_requests_are_answered_in_turn(wire: Wire, tag: str) -> None:
     url = wire.url("steady(2,1)", tag)
     with connect(url) as sock:
         sock.sendall(request(url, prompt="a") + request(url, prompt="b", head="connection: close\r\n"))
-        assert read_until(sock, b"never").count(b"[DONE]") == 2
+        assert read_to_the_end(sock).count(b"[DONE]") == 2
     first, second = wire.requests(tag)
     assert first.finished_at is not None
     assert second.first_token_at is not None
@@ -580,7 +585,7 @@ def test_no_read_still_notices_a_reset(wire: Wire, tag: str) -> None:
 def test_what_is_not_http_is_refused(wire: Wire) -> None:
     with connect(wire.url()) as sock:
         sock.sendall(b"HELO wire\r\n\r\n")
-        assert read_until(sock, b"never").startswith(b"HTTP/1.1 400 ")
+        assert read_to_the_end(sock).startswith(b"HTTP/1.1 400 ")
 
 
 def test_an_unknown_endpoint_and_a_body_that_is_no_question_are_refused(wire: Wire, tag: str) -> None:
@@ -621,7 +626,7 @@ def test_the_same_modes_are_served_over_tls(wire: Wire, tag: str) -> None:
     url = wire.tls_url("steady(2000,0)", tag)
     with tls_connect(wire) as sock:
         sock.sendall(request(url, head="connection: close\r\n"))
-        body, ended = dechunk(read_until(sock, b"never"))
+        body, ended = dechunk(read_to_the_end(sock))
     assert ended
     assert contents(body) == numbered(2000)
 
@@ -644,7 +649,7 @@ def test_over_tls_a_cut_has_no_goodbye(wire: Wire, tag: str) -> None:
     with context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as sock:
         sock.sendall(request(wire.tls_url("cut(2)", tag)))
         with pytest.raises(ssl.SSLEOFError):
-            read_until(sock, b"never")
+            read_to_the_end(sock)
 
 
 # The process.
