@@ -152,14 +152,6 @@ class Agent(Runnable[T]):
             features.check(self.model.name, self.settings, tools=tools, tool_choice=choice, output=self.schema)
 
     @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def description(self) -> str:
-        return self._description
-
-    @property
     def model_name(self) -> str | None:
         return self.model.name
 

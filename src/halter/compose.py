@@ -52,14 +52,6 @@ class Composition(Runnable[T]):
         self._description = checked.text("description", description)
 
     @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def description(self) -> str:
-        return self._description
-
-    @property
     def first_parts(self) -> Sequence[Runnable[Any]]:
         """Those that get the composition's own input, and the history before it."""
         return self.parts

@@ -20,12 +20,12 @@ from halter.core.frames import where_in_thread
 from halter.core.metering import Allowance, Meter, admit, admit_tool, allowance_for
 from halter.core.ports import Price
 from halter.core.reply import Reply
-from halter.core.resources import Close, Resource
+from halter.core.resources import Close, Owner, Resource
 from halter.core.threads import start_in_thread
 from halter.core.using import closer
 from halter.errors import NoCurrentRun, RunCancelled, UsageError
 from halter.messages import Message
-from halter.outcome import Cancellation, CancelMode, Ended, RunStatus
+from halter.outcome import Cancellation, Ended, RunStatus
 from halter.request import ModelRequest
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ class RunContext:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._reply: Reply | None = None
+
+    @property
+    def _owner(self) -> Owner | None:
+        """What, within the run, that which is opened here belongs to."""
+        return None
 
     @staticmethod
     def current() -> RunContext:
@@ -301,17 +306,6 @@ class RunContext:
             lifted()
         return over
 
-    async def see_children_out(self) -> None:
-        """In a body that has been cut: waits until its children are over, so as to keep what they have come to.
-
-        Returns at once if it was not cut, or if the stop leaves no time: under `kill`, and without a grace.
-        """
-        request = self.token.cancellation
-        if request is None or request.mode is CancelMode.KILL or self.grace == 0:
-            return
-        execution = self._execution
-        await execution.changed.wait_until(lambda: not execution.children)
-
     # --- resources ------------------------------------------------------------------------------------------
 
     def resource(
@@ -331,7 +325,16 @@ class RunContext:
         """
         execution = self._execution
         return execution.hold(
-            Resource(kind, label, self.run_id, close, execution.on_resource_end, sever, last_resort=last_resort)
+            Resource(
+                kind,
+                label,
+                self.run_id,
+                close,
+                execution.on_resource_end,
+                sever,
+                last_resort=last_resort,
+                owner=self._owner,
+            )
         )
 
     def on_cancel(self, fn: Callable[[], object]) -> Resource:

@@ -47,15 +47,18 @@ class Runnable(Generic[T_co]):
     """
 
     kind = "runnable"
+    _name: str
+    _description: str = ""
 
     @property
     def name(self) -> str:
-        raise NotImplementedError(f"{type(self).__name__} must have a name")
+        """How its events are marked; a subclass sets `_name`, and `_description`, or has properties of its own."""
+        return self._name
 
     @property
     def description(self) -> str:
         """What it is for, in a sentence: told to models that may call it."""
-        return ""
+        return self._description
 
     @property
     def model_name(self) -> str | None:
@@ -178,10 +181,6 @@ class FunctionRunnable(Runnable[T_co]):
         self._name = name or fn.__name__
         self._takes_input = _takes_input(fn)
         self.__doc__ = fn.__doc__
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def execute(self, ctx: RunContext) -> T_co:
         called = self._fn(ctx, ctx.input) if self._takes_input else self._fn(ctx)

@@ -15,7 +15,6 @@ from halter import events
 from halter.core.cancellation import CancellationToken
 from halter.core.context import THREAD_PATIENCE, RunContext
 from halter.core.frames import where_in_thread
-from halter.core.resources import Close, Resource
 from halter.core.threads import start_in_thread
 from halter.errors import RunCancelled, UsageError
 
@@ -35,6 +34,10 @@ class ToolContext(RunContext):
     def __init__(self, execution: Execution, call: Call) -> None:
         super().__init__(execution)
         self._call = call
+
+    @property
+    def _owner(self) -> Call:
+        return self._call
 
     # --- looking --------------------------------------------------------------------------------------------
 
@@ -120,19 +123,6 @@ class ToolContext(RunContext):
         except (SystemExit, KeyboardInterrupt) as error:
             self._call.surface(error)
             raise asyncio.CancelledError from error
-
-    def resource(
-        self,
-        kind: str,
-        label: str,
-        close: Close | None,
-        *,
-        sever: Callable[[], None] | None = None,
-        last_resort: Callable[[], None] | None = None,
-    ) -> Resource:
-        resource = super().resource(kind, label, close, sever=sever, last_resort=last_resort)
-        resource.owner = self._call
-        return resource
 
     async def blocking(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls a blocking function, as the call itself: in a daemon thread that carries this run.

@@ -78,14 +78,6 @@ class Crew(Runnable[Any]):
         texts = [text for task in self.tasks.values() for text in (task.description, task.expected_output)]
         self.inputs = frozenset(names_in(texts).union(*map(names_of, (*workers, *self._helpers))))
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def description(self) -> str:
-        return self._description
-
     def check_input(self, input: Any) -> Inputs:
         return read_inputs(input, self.inputs)
 

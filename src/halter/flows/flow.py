@@ -55,8 +55,8 @@ class Flow(Runnable[Any], Generic[S]):
 
     kind = "flow"
     max_steps: ClassVar[int] = 100
-    _name: ClassVar[str] = "flow"
-    _description: ClassVar[str] = ""
+    _title: ClassVar[str] = "flow"
+    _about: ClassVar[str] = ""
     _graph: ClassVar[Graph | None] = None
     _state_type: ClassVar[StateType] = StateType(dict[str, Any], "a flow")
 
@@ -64,9 +64,9 @@ class Flow(Runnable[Any], Generic[S]):
         cls, *, name: str | None = None, description: str | None = None, max_steps: int | None = None, **rest: Any
     ) -> None:
         super().__init_subclass__(**rest)
-        cls._name = checked.text("name", cls.__name__ if name is None else name)
+        cls._title = checked.text("name", cls.__name__ if name is None else name)
         said = (cls.__dict__.get("__doc__") or "").strip().partition("\n")[0]
-        cls._description = checked.text("description", said if description is None else description)
+        cls._about = checked.text("description", said if description is None else description)
         if max_steps is not None:
             cls.max_steps = checked.whole("max_steps", max_steps, at_least=1)
         if (given := _state_type_of(cls)) is not None:
@@ -83,11 +83,11 @@ class Flow(Runnable[Any], Generic[S]):
 
     @property
     def name(self) -> str:
-        return self._name
+        return self._title
 
     @property
     def description(self) -> str:
-        return self._description
+        return self._about
 
     @property
     def graph(self) -> Graph:

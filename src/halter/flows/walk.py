@@ -37,9 +37,9 @@ class Walk:
         """Steps until none is due and none is running; the output."""
         hear(self._ctx)
         self._keep()
-        async with Floor(self._ctx):
-            while self._begin_due():
-                await self._wait()
+        Floor(self._ctx)
+        while self._begin_due():
+            await self._wait()
         return self._progress.output
 
     def _keep(self) -> None:
@@ -107,35 +107,30 @@ class StepRun(Runnable[Any]):
     async def execute(self, ctx: RunContext) -> Any:
         base = self._walk.state
         flow = self._walk.flow.seen_by_step(copy.deepcopy(base))
-        async with Floor(ctx):
-            value = await self._step.call(flow, ctx, ctx.input)
-            ctx.close_reply()
-            ctx.token.raise_if_cancelled()  # it was cut, and has returned all the same
-            self._walk.end(self._number, value, base, flow.state)
+        Floor(ctx)
+        value = await self._step.call(flow, ctx, ctx.input)
+        ctx.close_reply()
+        ctx.token.raise_if_cancelled()  # it was cut, and has returned all the same
+        self._walk.end(self._number, value, base, flow.state)
         return value
 
 
 class Floor:
     """Who speaks for a run: its children and it itself, one at a time, each until it is over.
 
-    Around the body of the run. What was said last is taken down as its answer in the end, as far as it came.
+    What was said last is taken down as its answer in the end, when all under it is over, as far as it came.
     """
 
     def __init__(self, ctx: RunContext) -> None:
         self._ctx = ctx
         self._speaker: Run[Any] | None = None
+        ctx.on_voice(self._ask)
+        ctx.at_end(self._take_down)
 
-    async def __aenter__(self) -> None:
-        self._ctx.on_voice(self._ask)
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            if error is not None:
-                await self._ctx.see_children_out()
-        finally:
-            speaker = self._speaker
-            if speaker is not None and speaker.id != self._ctx.run_id:  # its own words are taken down already
-                keep_answer(self._ctx, speaker)
+    def _take_down(self) -> None:
+        speaker = self._speaker
+        if speaker is not None and speaker.id != self._ctx.run_id:  # its own words are taken down already
+            keep_answer(self._ctx, speaker)
 
     def _ask(self, run: Run[Any]) -> None:
         """`run` is about to speak: it has the floor, unless another is speaking. The run itself always has it."""

@@ -41,14 +41,6 @@ class Team(Runnable[Any]):
         self._name = checked.text("name", name) or self.kind
         self._description = checked.text("description", description)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def description(self) -> str:
-        return self._description
-
     def until(self, termination: Termination) -> Self:
         """The same team with another end, for one run: `team.until(External() | MaxMessages(9)).run(…)`."""
         other = copy(self)
