@@ -10,11 +10,11 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from halter import Agent, CancelMode, CancelReason, Run, RunStatus, events, runnable
+from halter import Agent, CancelMode, CancelReason, Run, RunStatus, events, runnable, tool
 from halter.compose import Sequential
 from halter.errors import BusyError
 from halter.flows import Flow, FlowState, Pending, and_, listen, or_, router, start
-from halter.models.scripted import Scripted
+from halter.models.scripted import Scripted, calls
 from halter.testing import Sweep, SweepOutcome, cancel_sweep
 
 from ..compose.parts import ends_of, log_of, speaker
@@ -468,3 +468,29 @@ async def test_clean_up_in_a_step_has_half_the_grace() -> None:
     assert cleaned == [2, 3.25]  # whoever owns a run waits for its teardown first, a quarter of a second at most
     assert result.receipt is not None
     assert result.receipt.confirmed
+
+
+@pytest.mark.scenario("C31", "D40")
+@virtual
+async def test_what_was_said_before_a_tool_that_must_finish_is_kept_however_late_it_ends() -> None:
+    """The tool ends after half of the grace, when the bodies above it have long been cancelled a second time."""
+
+    @tool(cancel="must_finish")
+    async def pay() -> str:
+        await asyncio.sleep(4)
+        return "paid"
+
+    payer = Agent(Scripted(("I pay.", calls("pay")), "done"), tools=[pay], name="payer")
+
+    class Paying(Flow[dict[str, Any]]):
+        @start()
+        async def begin(self) -> Any:
+            return (await payer.run("go")).output
+
+    run = Paying().run(grace=5).start()
+    await asyncio.sleep(0.5)
+    run.cancel()
+    result = await run.finished()
+    assert asyncio.get_running_loop().time() == 4
+    assert result.receipt.confirmed
+    assert [message.text for message in result.messages] == ["I pay."]
