@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from halter.tools.children import proc
-from halter.tools.children.marks import Owner
+from halter.children import proc
 
 from ..bounds import assert_within
 from .processes import alive, new_name, wait_until_gone
@@ -63,7 +62,7 @@ loop.run_until_complete(main(before=""))
 print("ready", flush=True)
 input()
 """
-NEXT = "from halter.tools.children.orphans import end_orphans"
+NEXT = "from halter.children.orphans import end_orphans"
 LATER = """
 while alive():
     time.sleep(0.01)
@@ -257,20 +256,6 @@ def test_orphans_that_become_our_children_are_waited_for(program: Callable[..., 
 
 
 # --- the mark -----------------------------------------------------------------------------------------------
-
-
-def test_an_owner_is_known_by_its_number_and_its_start() -> None:
-    me = Owner.here()
-    assert Owner.parse(str(me)) == me
-    assert not me.is_dead
-    assert Owner(me.where, me.pid, me.started - 1).is_dead, "the number was given to another"
-    assert Owner(me.where, 2**22 + 1, 1).is_dead
-    assert not Owner("4026531000-4026531001", 2**22 + 1, 1).is_dead, "of another container, nothing is known"
-
-
-@pytest.mark.parametrize("text", ["", "x", "1.2", "1.a.2", "1.2.b", "..", ".1.2"])
-def test_what_is_no_owner_has_nothing_ended(text: str) -> None:
-    assert Owner.parse(text) is None
 
 
 def test_the_mark_is_read_from_the_environment_of_this_user_only() -> None:

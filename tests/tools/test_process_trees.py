@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from halter import CancelMode
+from halter.children import proc
+from halter.children.marks import marked, new_mark
+from halter.children.tree import Tree
 from halter.core.history import MAY_HAVE_RUN
 from halter.outcome import Ended
 from halter.testing import leak_check
-from halter.tools.children import proc
-from halter.tools.children.marks import marked, new_mark
-from halter.tools.children.tree import Tree
 from halter.tools.process import shell
 
 from ..bounds import T, assert_within

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from halter.children.child import Child
+from halter.children.tending import tended
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, HalterError
 from halter.tools import isolated_child
-from halter.tools.children.child import Child
-from halter.tools.children.tending import tended
 
 TERM_GRACE = 0.1  # seconds; without a handler of its own, the function's process ends at TERM at once
 

@@ -1,7 +1,7 @@
 """Programs that run in the background: they outlive the call, the turn and its stop, and end with their `Jobs`.
 
-Whoever owns a `Jobs` decides how long its programs may live: a session, a block of code, or, for the default one, the
-event loop. They end with the process in any case, and after a `kill -9` where the next one starts.
+Whoever owns a `Jobs` decides how long its programs may live: a block of code, or, for the default ones, the session of
+the run, or the event loop. They end with the process in any case, and after a `kill -9` where the next one starts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from itertools import count
 from types import TracebackType
 
 from halter import checked
-from halter.core.home import home_here
+from halter.children.child import Child
+from halter.core.current import current_execution
+from halter.core.held import held
 from halter.errors import ToolError, UsageError
-from halter.tools.children.child import Child
 from halter.tools.function import FunctionTool, tool
 from halter.tools.output import Output
 from halter.tools.surroundings import Surroundings
@@ -81,8 +82,8 @@ class Job:
 class Jobs:
     """Background programs with one owner; `async with`, or `close` at the end. `most`: how many may run at once.
 
-    It belongs to the loop on which its first program was started. Everybody who is given its tools sees all of it:
-    give each user's session one of its own.
+    It belongs to the loop on which its first program was started. Everybody who is given its tools sees all of it;
+    `default_jobs()` are those of one session.
     """
 
     def __init__(self, *, most: int = 20) -> None:
@@ -162,13 +163,12 @@ class Jobs:
 
 
 def default_jobs() -> Jobs:
-    """The jobs of the loop that runs here; they end with it."""
-    home = home_here()
-    jobs = home.kept.get(Jobs)
-    if jobs is None:
-        jobs = home.kept[Jobs] = Jobs()
-        home.at_close(jobs.close, lost=jobs.lose)
-    return jobs
+    """The jobs of the session of the run that this code belongs to; without one, those of the loop that runs here.
+
+    They end with their session, when it is ended or deleted, and with the loop.
+    """
+    execution = current_execution()
+    return held(None if execution is None else execution.session_key, Jobs)
 
 
 async def first_words(job: Job) -> str:
@@ -181,7 +181,8 @@ async def first_words(job: Job) -> str:
 def job_tools(jobs: Jobs | None = None) -> tuple[FunctionTool[..., object], ...]:
     """Tools by which a model looks after its programs in the background: `list_jobs`, `read_job`, `end_job`.
 
-    `jobs`: those that `shell(background=jobs)` was given; `None`: the loop's, those of `background=True`.
+    `jobs`: those that `shell(background=jobs)` was given; `None`: those of `background=True`, which are the session's,
+    or without one the loop's.
     """
 
     def here() -> Jobs:

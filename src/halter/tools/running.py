@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halter import checked
+from halter.children.child import Child
+from halter.children.tending import tended
 from halter.core.settings import seconds
 from halter.core.tool_context import ToolContext
 from halter.errors import ToolError
 from halter.outcome import Ended
-from halter.tools.children.child import Child
-from halter.tools.children.tending import tended
 from halter.tools.output import Output, Showing
 from halter.tools.surroundings import Surroundings
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from halter.children.child import Child
 from halter.errors import ConfigurationError, ToolError
-from halter.tools.children.child import Child
 from halter.tools.sandbox import Bubblewrap, Sandbox, sandbox_of
 
 PASSED = frozenset(

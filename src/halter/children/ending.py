@@ -16,11 +16,11 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
+from halter.children import proc
+from halter.children.leader import Leader
+from halter.children.proc import Process, Table
+from halter.children.tree import Tree, running
 from halter.outcome import Ended
-from halter.tools.children import proc
-from halter.tools.children.leader import Leader
-from halter.tools.children.proc import Process, Table
-from halter.tools.children.tree import Tree, running
 
 SWEEP_AGAIN = 0.02  # seconds until those are looked for that the first sweep has missed
 MOST_SWEEPS = 5  # without finding anybody; where others come and go all the time, each may have gaps

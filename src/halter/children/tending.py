@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from halter.children.child import Child
 from halter.core.tool_context import ToolContext
 from halter.outcome import CancelMode, Ended
-from halter.tools.children.child import Child
 
 LABEL = 60  # characters of a command in the receipt
 

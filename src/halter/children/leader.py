@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from halter.children import proc
 from halter.core.threads import spawn
-from halter.tools.children import proc
 
 
 class Watching(Protocol):

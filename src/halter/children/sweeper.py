@@ -7,9 +7,9 @@ import os
 import threading
 import time
 
+from halter.children import proc
+from halter.children.ending import TICK, Ending
 from halter.core.threads import spawn
-from halter.tools.children import proc
-from halter.tools.children.ending import TICK, Ending
 
 _logger = logging.getLogger("halter")
 

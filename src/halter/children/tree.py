@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from halter.tools.children import proc
-from halter.tools.children.proc import Process, Table
+from halter.children import proc
+from halter.children.proc import Process, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from halter.children.ending import Ending
+from halter.children.leader import Leader
+from halter.children.marks import marked, new_mark
+from halter.children.orphans import look_once
+from halter.children.sweeper import bring_to_an_end, wait_for
+from halter.children.tree import Tree
 from halter.core.lockfree import snapshot
 from halter.errors import ConfigurationError
 from halter.outcome import Ended
-from halter.tools.children.ending import Ending
-from halter.tools.children.leader import Leader
-from halter.tools.children.marks import marked, new_mark
-from halter.tools.children.orphans import look_once
-from halter.tools.children.sweeper import bring_to_an_end, wait_for
-from halter.tools.children.tree import Tree
 
 READ = 64 * 1024  # bytes; as much as a pipe holds
 LEFT_IN_THE_PIPE = 1024 * 1024  # bytes read at most after its end: somebody else may go on writing for ever

@@ -12,12 +12,13 @@ import signal
 import time
 from dataclasses import dataclass
 
+from halter.core.process_stat import read_some, stat
+
 LOADING = 0.0005  # seconds; a program is loaded in less, as a rule
 MOST_LOOKS = 20
 HAS_PROC = os.path.exists("/proc/self/stat")
 _CALL = b"HALTER_CALL="
 _OWNER = b"HALTER_OWNER="
-_KERNEL_THREAD = 0x00200000  # PF_KTHREAD: it has no environment
 _LARGEST_ENVIRONMENT = 8 * 1024 * 1024  # bytes; more than Linux lets a program be started with
 
 
@@ -68,30 +69,17 @@ def look(ended_before: frozenset[tuple[int, int]] = frozenset()) -> Table:
 
 def read(pid: int, *, with_marks: bool = False) -> Process | None:
     """The process of this number, or `None`."""
-    text = _read(f"/proc/{pid}/stat", 4096)
-    # The name, in parentheses, may hold anything, parentheses too (proc_pid_stat(5)).
-    fields = text[text.rfind(b")") + 1 :].split()
-    if len(fields) < 20:
+    found = stat(pid)
+    if found is None:
         return None
-    has_threads = int(fields[17]) > 1  # its first thread may have ended, and others go on
-    is_kernels = int(fields[6]) & _KERNEL_THREAD
-    calls, owner = _marks_of(pid, fields[0]) if with_marks and not is_kernels else ((), "")
-    return Process(
-        pid=pid,
-        parent=int(fields[1]),
-        group=int(fields[2]),
-        session=int(fields[3]),
-        started=int(fields[19]),
-        is_over=fields[0] in (b"Z", b"X") and not has_threads,
-        calls=calls,
-        owner=owner,
-    )
+    calls, owner = _marks_of(pid, found.state) if with_marks and not found.is_kernels else ((), "")
+    return Process(found.pid, found.parent, found.group, found.session, found.started, found.is_over, calls, owner)
 
 
 def started(pid: int) -> int | None:
     """When the process of this number started, in ticks since the machine's start; `None` if there is none."""
-    process = read(pid)
-    return process.started if process is not None else None
+    found = stat(pid)
+    return found.started if found is not None else None
 
 
 def is_alive(process: Process) -> bool:
@@ -150,8 +138,8 @@ def _marks_of(pid: int, state: bytes) -> tuple[tuple[str, ...], str]:
 def _environment(pid: int, where: str) -> bytes:
     """Empty where it was cleared. One that is just being loaded has none either, and no command line: it is awaited."""
     for _ in range(MOST_LOOKS):
-        environment = _read(f"{where}/environ", _LARGEST_ENVIRONMENT)
-        if environment or _read(f"{where}/cmdline", 1) or not _is_ours(pid):
+        environment = read_some(f"{where}/environ", _LARGEST_ENVIRONMENT)
+        if environment or read_some(f"{where}/cmdline", 1) or not _is_ours(pid):
             return environment
         time.sleep(LOADING)
     return b""
@@ -172,21 +160,3 @@ def _living_thread(pid: int) -> str | None:
         threads = os.listdir(f"/proc/{pid}/task")
     others = [thread for thread in threads if thread != str(pid)]
     return f"/proc/{pid}/task/{others[0]}" if others else None
-
-
-def _read(path: str, at_most: int) -> bytes:
-    """What the file holds; nothing if it is gone, or not ours to read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    pieces: list[bytes] = []
-    try:
-        while at_most > 0 and (piece := os.read(descriptor, min(at_most, 1 << 17))):
-            pieces.append(piece)
-            at_most -= len(piece)
-    except OSError:  # it ended meanwhile
-        pass
-    finally:
-        os.close(descriptor)
-    return b"".join(pieces)
