@@ -89,6 +89,19 @@ class RequestRejected(ProviderRefused):
     """Any other 4xx: the request itself is at fault; repeating it cannot help."""
 
 
+class ContextTooLong(RequestRejected):
+    """The prompt is longer than the model takes, or together with the answer that was asked for; 413 says so as well.
+
+    `limit`: tokens that the model takes; `tokens`: those of the request, as the provider counts them, always more than
+    `limit`. Each is `None` if the provider does not say.
+    """
+
+    def __init__(self, message: str, *, limit: int | None = None, tokens: int | None = None, **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.limit = limit
+        self.tokens = tokens
+
+
 class RateLimited(ProviderRefused):
     """429: too much at once. `retry_after` says when, if the provider did."""
 
@@ -198,3 +211,48 @@ class RunFailed(RunEnded):
 
 class RunLost(HalterError):
     """The run cannot go on in this process: it was forked away, or its event loop was closed."""
+
+
+# --- sessions -----------------------------------------------------------------------------------------------
+
+
+class SessionBusy(RunFailed, BusyError):
+    """Another run has the session's turn, and `on_busy` says to refuse. `holder`: its id, where that is known."""
+
+    def __init__(
+        self,
+        message: str,
+        result: RunResult[Any] | None = None,
+        *,
+        session_id: str,
+        holder: str | None = None,
+    ) -> None:
+        super().__init__(message, result)
+        self.session_id = session_id
+        self.holder = holder
+
+
+class SessionError(HalterError):
+    """A session, or the place where sessions are kept, does not do what it should."""
+
+
+class SessionNotFound(SessionError, UsageError, LookupError):
+    """There is no session of this id."""
+
+
+class SessionsUnavailable(SessionError):
+    """The place where sessions are kept is gone, full, read-only, or of another version; what was asked did not happen.
+
+    `retryable`: whether the same may succeed later without anybody's doing.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class TurnLost(SessionError):
+    """The run's turn on its session is not its own any more: it was not renewed in time, and somebody else has taken it.
+
+    Nothing that it says from here on is stored.
+    """

@@ -155,6 +155,8 @@ class UsageUpdated(AgentEvent, frozen=True, kw_only=True, tag="usage"):
 ToolOutcome: TypeAlias = Literal["ok", "error", "cancelled", "abandoned", "denied"]
 LateOutcome: TypeAlias = Literal["ok", "error"]
 InputOutcome: TypeAlias = Literal["answered", "expired", "cancelled"]
+CompactionReason: TypeAlias = Literal["threshold", "overflow"]
+CompactionOutcome: TypeAlias = Literal["ok", "failed", "cancelled"]
 
 
 class ToolCalled(AgentEvent, frozen=True, kw_only=True, tag="tool.called"):
@@ -210,6 +212,35 @@ class Handoff(AgentEvent, frozen=True, kw_only=True, tag="handoff"):
     to_agent: str
 
 
+class CompactionStarted(AgentEvent, frozen=True, kw_only=True, tag="compaction.started"):
+    """Older messages are about to be trimmed or summarised for the model.
+
+    `reason`: `threshold`, before a request, or `overflow`, after the provider has refused one as too long. `tokens`:
+    about as large is the request. `messages`: so many are in it.
+    """
+
+    reason: CompactionReason
+    tokens: int
+    messages: int
+
+
+class CompactionFinished(AgentEvent, frozen=True, kw_only=True, tag="compaction.finished"):
+    """Unless `outcome` is `ok`, nothing has changed.
+
+    `tokens_before`, `tokens_after`: about as large was the request, and is it now. `upto`: so many of the run's first
+    messages have others in their place now. `trimmed`: tool results that were cut short. `summary`: of what is not
+    shown any more, if trimming was not enough. `error`: why it failed.
+    """
+
+    outcome: CompactionOutcome
+    tokens_before: int
+    tokens_after: int | None = None
+    upto: int | None = None
+    trimmed: int = 0
+    summary: str | None = None
+    error: Failure | None = None
+
+
 class InputRequested(AgentEvent, frozen=True, kw_only=True, tag="input.requested"):
     """Somebody must answer with `run.answer(request_id, …)`. `expires_at`: seconds since the epoch."""
 
@@ -255,6 +286,8 @@ AnyEvent: TypeAlias = (
     | ToolFinished
     | ToolLate
     | Handoff
+    | CompactionStarted
+    | CompactionFinished
     | InputRequested
     | InputReceived
     | Custom

@@ -1,7 +1,8 @@
 """What is said: messages, their parts, and what they cost.
 
 All of it is frozen data. A part that only its provider understands (signatures, encrypted reasoning, server-tool
-blocks) is an `Opaque`: carried unchanged to the next turn and never interpreted.
+blocks) is an `Opaque`: carried unchanged to the next turn and never interpreted. No cycle can be made of frozen data:
+the garbage collector is spared the many that a long conversation has (`gc=False`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ROLES = frozenset(("system", "developer", "user", "assistant", "tool"))
 PAUSED = "pause_turn"  # the finish reason of an answer that is not whole: asked again, its provider goes on with it
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens, as the provider counts them; `estimated` when part of it is our own count (after a stop)."""
 
     input: int = 0
@@ -43,25 +44,25 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Text(msgspec.Struct, frozen=True, tag="text"):
+class Text(msgspec.Struct, frozen=True, tag="text", gc=False):
     """Words for the reader."""
 
     text: str
 
 
-class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
+class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", gc=False):
     """The model's thinking, as far as the provider shows it."""
 
     text: str
 
 
-class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
+class Refusal(msgspec.Struct, frozen=True, tag="refusal", gc=False):
     """The model declined, in its own words."""
 
     text: str
 
 
-class ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", gc=False):
     """A call that the model asks for. `arguments`: the JSON text exactly as the model wrote it."""
 
     id: str
@@ -69,7 +70,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
     arguments: str
 
 
-class ToolResult(msgspec.Struct, frozen=True, tag="tool_result"):
+class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", gc=False):
     """What came of the call with the id `call_id`."""
 
     call_id: str
@@ -138,7 +139,7 @@ class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
 Part: TypeAlias = Text | Reasoning | Refusal | Image | File | ToolCall | ToolResult | Opaque
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One message of a conversation.
 
     `interrupted`: it was cut off by a stop or a failure; its parts are what arrived before.

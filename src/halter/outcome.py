@@ -168,7 +168,8 @@ class RunResult(Generic[T_co]):
     `output`: what the body returned (`None` unless completed). `text`: this runnable's own answer, as far as it
     came. `messages`: the whole conversation, fit for `history=` of a next run. `state`: of what has one (teams, crews,
     flows), as far as it came, fit for `state=` of a next run.
-    `undelivered`: what `run.send()` brought too late for another turn. `error`: what the body raised,
+    `undelivered`: what `run.send()` brought too late for another turn. `usage`, `cost`: of the run and all under it;
+    US dollars at list price, `None` if the price of a model that was asked is not known. `error`: what the body raised,
     also when a stop had been claimed before. `cancellation`, `receipt`: only after a stop.
     """
 
@@ -180,6 +181,7 @@ class RunResult(Generic[T_co]):
     undelivered: tuple[Message, ...] = ()
     state: Any = None
     usage: Usage = field(default_factory=Usage)
+    cost: float | None = 0.0
     error: BaseException | None = None
     cancellation: Cancellation | None = None
     receipt: CancelReceipt | None = None

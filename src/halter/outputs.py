@@ -39,7 +39,7 @@ class AnswerType(Generic[T]):
 
     def read(self, answer: Message) -> T:
         """The value in an answer. Raises `Unfit`, or `OutputInvalid` where asking again would not help."""
-        refused = _refusal(answer)
+        refused = broken_off(answer)
         if refused is not None:
             raise refused
         try:
@@ -69,8 +69,8 @@ class AnswerType(Generic[T]):
         return f"<AnswerType {self.schema.name}>"
 
 
-def _refusal(answer: Message) -> OutputInvalid | None:
-    """What ended the answer before it was one."""
+def broken_off(answer: Message) -> OutputInvalid | None:
+    """What ended the answer before it was one: a refusal, its largest length; `None` for one that is whole."""
     reason = answer.finish_reason or ""
     if answer.refusal:
         why, code = f"the model refused: {answer.refusal}", "refusal"

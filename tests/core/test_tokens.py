@@ -8,9 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halter.core.tokens import CALL, IMAGE, MESSAGE, PAGE_TOKENS, estimate_input, estimate_parts, estimate_tokens
-from halter.messages import File, Image, Message, Opaque, Text, ToolCall
-from halter.request import ToolSpec
+from halter.core.tokens import (
+    CALL,
+    IMAGE,
+    MESSAGE,
+    PAGE_TOKENS,
+    estimate_input,
+    estimate_parts,
+    estimate_request,
+    estimate_tokens,
+    most_tokens,
+)
+from halter.messages import File, Image, Message, Opaque, Refusal, Text, ToolCall, ToolResult
+from halter.request import ModelRequest, OutputSchema, ToolSpec
 
 ENGLISH = (
     "The council has approved a new plan for public transport. Residents had complained for years about delays and "
@@ -89,3 +99,18 @@ def test_a_very_long_text_is_estimated_from_places_in_it() -> None:
     """Within a few percent of the whole, and in next to no time: a stop waits for the estimate of its input."""
     words = "The quick brown fox jumps over the lazy dog, and 42 others. "
     assert estimate_tokens(words * 20_000) == pytest.approx(estimate_tokens(words * 500) * 40, rel=0.03)
+
+
+ODD = 'aA0. \n😀é中\u200b-_[]{}"9.5 X'
+
+
+@given(st.lists(st.text(st.sampled_from(ODD) | st.characters(), max_size=60), max_size=6))
+def test_the_most_that_a_request_can_be_is_no_less_than_its_estimate(texts: list[str]) -> None:
+    """Whatever the characters, and in whatever parts: so that a look at the lengths may be enough."""
+    parts = [(Text(text), Refusal(text), ToolCall(text, text, text), ToolResult(text, text)) for text in texts]
+    request = ModelRequest(
+        messages=tuple(Message("user", each) for each in parts),
+        tools=tuple(ToolSpec(name=text, description=text) for text in texts),
+        output=OutputSchema(name="x", schema={"type": "".join(texts)}),
+    )
+    assert most_tokens(request) >= estimate_request(request)

@@ -14,6 +14,7 @@ from halter.errors import (
     AuthenticationFailed,
     ConfigurationError,
     ConnectionFailed,
+    ContextTooLong,
     IncompleteStream,
     ModelNotFound,
     RateLimited,
@@ -358,7 +359,8 @@ def test_a_date_to_come_is_told_in_seconds(zone: str) -> None:
 @pytest.mark.parametrize(
     ("statuses", "kind", "retryable"),
     [
-        ((400, 402, 405, 406, 410, 413, 415, 418, 422, 425, 451, 499), RequestRejected, False),
+        ((400, 402, 405, 406, 410, 415, 418, 422, 425, 451, 499), RequestRejected, False),
+        ((413,), ContextTooLong, False),
         ((300, 301, 304, 307), RequestRejected, False),
         ((401, 403, 407), AuthenticationFailed, False),
         ((404,), ModelNotFound, False),

@@ -382,6 +382,7 @@ class Call:
             result=text,
             elapsed=self._elapsed(),
         )
+        self.execution.changed_words()
 
     def _elapsed(self) -> float:
         return 0.0 if self.began_at is None else time.monotonic() - self.began_at
@@ -458,6 +459,18 @@ class Call:
             execution.log.append(late)
         elif log.publish is not None:
             log.publish(late)
+        if execution.ended_as is not None:
+            self._put_on_record(late)
+
+    def _put_on_record(self, late: events.ToolLate) -> None:
+        """Into the record of its run, or of the nearest run above it that has one: once that is whole."""
+        for run in (self.execution, *self.execution.ancestors()):
+            if run.keeping is not None:
+                if run.result is None:
+                    run.on_done[object()] = partial(run.keeping.late, late)
+                else:
+                    run.keeping.late(late)
+                return
 
 
 def _call_in(answer: Any) -> ToolCall:

@@ -26,6 +26,7 @@ async def call_tools(
     raised here. `before(ctx, call)` may return another call or, as text, the result; `after(ctx, call, result)` another
     result. Cancelled: what has not begun never does, and the end of the run seals the rest.
     """
+    await ctx.committed()  # what is asked for is on record before it can have any effect
     execution = ctx._execution
     calls = execution.calls = [Call(execution, request, tools, before, after) for request in requests]
     execution.announced = ()
@@ -36,8 +37,8 @@ async def call_tools(
             await _all_ended([call])
     await _all_ended(calls)
     results = tuple(call.result for call in calls if call.result is not None)
-    execution.conversation.append(Message("tool", results))
     execution.calls = []
+    execution.add(Message("tool", results))
     return results
 
 

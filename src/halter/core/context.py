@@ -18,7 +18,7 @@ from halter.core.cancellation import CancellationToken
 from halter.core.current import current_execution
 from halter.core.frames import where_in_thread
 from halter.core.metering import Allowance, Meter, admit, admit_tool, allowance_for
-from halter.core.ports import Price
+from halter.core.ports import Price, SessionTurn
 from halter.core.reply import Reply
 from halter.core.resources import Close, Owner, Resource
 from halter.core.threads import start_in_thread
@@ -152,22 +152,24 @@ class RunContext:
     def reply(self, allowance: Allowance | None = None) -> Reply:
         """Begins an assistant message, for a request about to be sent. For models; other bodies use `text`.
 
-        `allowance`: what `ctx.allowance` gave for it. With a budget over the run: raises `RunCancelled` if nothing is
-        left of it, and `ConfigurationError` if it is in dollars and the allowance holds no price.
+        `allowance`: what `ctx.allowance` gave for it; without one, nobody knows what it costs. With a budget over the
+        run: raises `RunCancelled` if nothing is left of it, and `ConfigurationError` if it is in dollars and the
+        allowance holds no price.
         """
         execution = self._execution
         admitted = admit(execution, allowance) if execution.accounts else None
         execution.has_asked = True
         reply = Reply(execution)
         reply.was_sent = True
+        reply.price = None if allowance is None else allowance.price
         if admitted is not None:
             reply.meter = Meter(execution.accounts, admitted, reply.assembly)
         return reply
 
-    def allowance(self, request: ModelRequest, price: Price | None = None) -> Allowance | None:
-        """What the budgets over this run leave for a request; `None` if there are none. For models."""
+    def allowance(self, request: ModelRequest, price: Price | None = None) -> Allowance:
+        """What a request costs, and what the budgets over this run leave for it. For models."""
         execution = self._execution
-        return allowance_for(execution, request, price) if execution.accounts else None
+        return allowance_for(execution, request, price) if execution.accounts else Allowance(price=price)
 
     def count_tool_call(self) -> None:
         """Counts a call of a tool that is about to begin. Raises `RunCancelled` if the budget has none left."""
@@ -228,6 +230,7 @@ class RunContext:
     def keep(self, state: Any) -> None:
         """Makes this the run's state. Keep whole values only: a stop may come at the next `await`."""
         self._execution.state = state
+        self._execution.changed_words()
 
     def at_end(self, fn: Callable[[], object] | None) -> None:
         """Has `fn()` called when the run and all under it are over, however they ended, before the result is made.
@@ -240,7 +243,7 @@ class RunContext:
 
     def say(self, message: Message) -> None:
         """Adds a message to the conversation."""
-        self._execution.conversation.append(message)
+        self._execution.add(message)
 
     def steered(self) -> tuple[Message, ...]:
         """What came by `run.send()` since the last look; now part of the conversation."""
@@ -248,8 +251,56 @@ class RunContext:
         arrived: list[Message] = []
         while steering:
             arrived.append(steering.popleft())
-        self._execution.conversation.extend(arrived)
+        if arrived:
+            self._execution.add(*arrived)
         return tuple(arrived)
+
+    @property
+    def session_id(self) -> str | None:
+        """The session of this run, or of the nearest one above it that has one."""
+        return self._execution.session_id
+
+    @property
+    def session_turn(self) -> SessionTurn | None:
+        """The turn on that session, for what lies with sessions besides what is said; `None` without one."""
+        return self._execution.session_turn
+
+    async def committed(self) -> None:
+        """Returns when all that was said so far is stored; at once without a session. Cancellation-safe.
+
+        Call it before something that follows from what was said. Raises `SessionsUnavailable`, and `TurnLost` if
+        somebody else has the session's turn by now.
+        """
+        if self._execution.keeping is not None:
+            await self._execution.keeping.committed()
+
+    @property
+    def compaction(self) -> tuple[int, tuple[Message, ...]] | None:
+        """For a model, the second stands for the first so many of `messages`; `None`: nothing was compacted here."""
+        return self._execution.compaction
+
+    async def compact(self, upto: int, messages: Sequence[Message]) -> None:
+        """From here on, for a model, `messages` stand for the first `upto` of this run's; on a session this is stored.
+
+        The messages themselves stay where they are. It happens whole or not at all; cancelled, either may be. Raises
+        `SessionsUnavailable`, `TurnLost`.
+        """
+        if self._execution.keeping is not None:
+            await self._execution.keeping.compact(upto, messages)
+        self._execution.compaction = upto, tuple(messages)
+
+    def begin_compaction(self, reason: events.CompactionReason, *, tokens: int, messages: int) -> None:
+        """Older messages are about to be trimmed or summarised; the arguments are those of the event."""
+        if not self._execution.cell:
+            self._execution.open_compaction = tokens
+            self.write(events.CompactionStarted, reason=reason, tokens=tokens, messages=messages)
+
+    def end_compaction(self, outcome: events.CompactionOutcome, **told: Any) -> None:
+        """It has ended; `told`: what its event says beside the outcome."""
+        execution = self._execution
+        if execution.open_compaction is not None and not execution.cell:
+            self.write(events.CompactionFinished, outcome=outcome, tokens_before=execution.open_compaction, **told)
+            execution.open_compaction = None
 
     def hand_off(self, to_agent: str) -> None:
         """Another agent goes on with the conversation: events from here on carry its name."""
@@ -266,6 +317,14 @@ class RunContext:
         cut run it is born cancelled.
         """
         return child.run(input, parent=self.run, **options).start().kept_by_parent()
+
+    def start_in_background(self, child: Runnable[T], input: Any = None, **options: Any) -> str:
+        """Has `child` run beside this run, as the runtime's own work; returns its id. `options` as for `run()`.
+
+        It is no child of this run: no stop of this one reaches it, nor does `cancel_all`. When the runtime is shut
+        down, and at the end of the event loop, it may go on for its grace, and is stopped then.
+        """
+        return child.in_background(input, **options).detach()
 
     def speak_through(self, child: Run[Any]) -> None:
         """From here on the child's answer is this run's own: `text`, and what `text_stream` reads. Home loop only.

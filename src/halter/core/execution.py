@@ -13,8 +13,9 @@ import contextvars
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Hashable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from halter import events
 from halter.core import sealing, starting, stopping, watchdog
@@ -24,11 +25,12 @@ from halter.core.context import RunContext
 from halter.core.current import CURRENT, CurrentRun, call_of
 from halter.core.frames import where
 from halter.core.ids import new_id
+from halter.core.keeping import Keeping
 from halter.core.lifecycle import Ending, advance
 from halter.core.lockfree import Wakers
 from halter.core.log import Log
 from halter.core.options import RunOptions
-from halter.core.ports import Definition
+from halter.core.ports import Definition, Opened, SessionTurn
 from halter.core.reply import Reply
 from halter.core.resources import Owner, Resource
 from halter.core.run_token import RunToken
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from halter.core.cancellation import Registration
     from halter.core.home import Home
 
+T = TypeVar("T")
 _logger = logging.getLogger("halter")
 NEVER = 1 << 62
 
@@ -79,13 +82,19 @@ class Execution:
         self.calls: list[Call] = []  # of the turn that is under way
         # What it produces.
         self.voice = Voice(self)
-        self.conversation: list[Message] = list(options.history)
+        self.conversation: list[Message] = [*options.history, *_said_in(options.state)]
+        self.base = len(self.conversation)  # messages of it that were there before this run
+        self.compaction: tuple[int, tuple[Message, ...]] | None = None  # for a model, these stand for the first ones
+        self.keeping = Keeping(self, options.session.turn()) if options.session is not None else None
         self.replies: dict[str, Reply] = {}
         self.has_asked = False  # a model, for an answer of its own
         self.step = 0
         self.open_step: int | None = None
+        self.open_compaction: int | None = None  # tokens of the request before it
         self.usage = Usage()
-        self.state = options.state  # what a next run may go on from
+        self.cost: float | None = 0.0  # US dollars; `None` once a price was not known
+        self.state: Any = options.state  # what a next run may go on from
+        self.state_before = self.state
         self.at_end: Callable[[], object] | None = None  # what the body has to add when all under it is over
         self.inputs: dict[str, Asked] = {}
         self.token = RunToken(self)
@@ -95,6 +104,7 @@ class Execution:
         # How it ended.
         self.first_seq = 1
         self.last_seq = NEVER
+        self.ended_as: RunResult[Any] | None = None  # the result, while the last of it is stored
         self.result: RunResult[Any] | None = None
         self.done = Wakers()
         self.changed = Wakers()
@@ -183,6 +193,29 @@ class Execution:
             yield ancestor
             ancestor = ancestor.parent
 
+    @property
+    def session_id(self) -> str | None:
+        """The session that it belongs to, or the nearest run above it that has one."""
+        keeping = self._keeping_over()
+        return keeping.turn.session_id if keeping is not None else None
+
+    @property
+    def session_turn(self) -> SessionTurn | None:
+        """The turn on that session."""
+        keeping = self._keeping_over()
+        return keeping.turn if keeping is not None else None
+
+    @property
+    def session_key(self) -> Hashable:
+        """The same, and where that session is kept; `None` without one."""
+        keeping = self._keeping_over()
+        return keeping.turn.key if keeping is not None and keeping.turn.session_id is not None else None
+
+    def _keeping_over(self) -> Keeping | None:
+        if self.keeping is not None and self.keeping.turn.session_id is not None:
+            return self.keeping
+        return self.parent._keeping_over() if self.parent is not None else None
+
     # --- starting -------------------------------------------------------------------------------------------
 
     def start(self, home: Home) -> None:
@@ -211,12 +244,17 @@ class Execution:
             self.end_unstarted()
             return
         starting.join(self, home)
-        self.status = advance(self.status, RunStatus.RUNNING)
-        starting.announce(self)
+        if self.keeping is None:
+            starting.announce(self)
+        else:
+            starting.queue(self)
         starting.arm(self, home)
         self.carried.run(CURRENT.set, self.current)
         name = f"halter:{self.definition.name}:{self.id}"
-        self.task = asyncio.Task(self._main(), loop=home.loop, name=name, context=self.carried)
+        if self.options.background:
+            self.task = home.background(self, self._main(), name)
+        else:
+            self.task = asyncio.Task(self._main(), loop=home.loop, name=name, context=self.carried)
         self.body = self.hold(self.task_resource("task", self.definition.name, self.task))
         self.task.add_done_callback(self._on_task_done)
         if self.requests:  # asked to end after its turn before it had begun
@@ -226,7 +264,7 @@ class Execution:
 
     async def _main(self) -> None:
         try:
-            output = await self.definition.execute(RunContext(self))
+            output = await (self._body() if self.keeping is None else self._kept_body(self.keeping))
             ending = Ending(RunStatus.COMPLETED, output=output)
         except BaseException as error:  # also SystemExit: it must not travel through the loop
             ending = self._ending_of(error)
@@ -243,8 +281,38 @@ class Execution:
             stopping.lose(self)  # the coroutine is being thrown away: its loop is gone, and nothing may be awaited
         else:
             stopping.wind_down(self)
-            if foreign:  # the loop is about to end: seal in this very task
+            if self.keeping is not None:
+                await self._until_stored()
+            elif foreign:  # the loop is about to end: seal in this very task
                 await self._until_others_ended()
+
+    def _body(self) -> Coroutine[Any, Any, Any]:
+        return self.definition.execute(RunContext(self))
+
+    async def _kept_body(self, keeping: Keeping) -> Any:
+        """On a session: from its turn on until all that was said is stored."""
+        answered = await keeping.open()
+        request = self.request()
+        if request is not None:  # also one that would have let the turn end: it has not begun
+            raise RunCancelled(f"stopped before its turn: {request}", cancellation=request)
+        starting.announce(self)
+        if answered is not None:
+            return starting.answer_as(self, answered)
+        keeping.begin()
+        output = await self._body()
+        await keeping.committed()
+        return output
+
+    def begin_with(self, opened: Opened) -> int:
+        """Takes what its session has for it; how many messages of its conversation are stored."""
+        state = opened.state if self.definition.goes_on(self.options.input) else None
+        if state is not None:
+            self.state = self.state_before = self.definition.check_state(state)
+        self.definition.check_options(replace(self.options, state=self.state, session=None))
+        if not self.conversation:
+            self.conversation.extend(_said_in(self.state) or opened.messages)
+        self.base = len(self.conversation)
+        return self.base
 
     def _ending_of(self, error: BaseException) -> Ending:
         task = self.task
@@ -263,6 +331,15 @@ class Execution:
             self.claims.setdefault("request", request)
             self.requests.append(request)
 
+    async def _until_stored(self) -> None:
+        """The end of `asyncio.run` waits for the tasks that it has cancelled, then closes what the last write needs."""
+        self._end_body()
+        while self.result is None:
+            try:
+                await self.done.wait_until(lambda: self.result is not None)
+            except asyncio.CancelledError:
+                pass  # the body is over, and what is left ends within the grace
+
     async def _until_others_ended(self) -> None:
         await self.changed.wait_until(lambda: self.result is not None or self.may_end(ignoring_task=True))
 
@@ -273,6 +350,9 @@ class Execution:
             self._note(from_outside() if not self.cell else None)
             self.claim(Ending(RunStatus.CANCELLED, cancellation=self.request()))
             stopping.wind_down(self)
+        self._end_body()
+
+    def _end_body(self) -> None:
         cancelled = self.cell["end"].status is RunStatus.CANCELLED
         if self.body is not None:
             self.body.end(Ended.CANCELLED if cancelled else Ended.FINISHED)
@@ -377,14 +457,29 @@ class Execution:
         self.settle()
 
     def finish(self, *, confirmed: bool) -> None:
-        """Seals, writes the terminal event, and lets everybody know. Once, whoever comes first."""
+        """Seals, has what was said stored, and completes. Once, whoever comes first."""
         me = object()
         if self.claims.setdefault("finish", me) is not me:
+            if not confirmed and self.ended_as is not None:  # its loop has gone while the last of it was stored
+                self._complete(self.ended_as, confirmed=False)
             return
         if confirmed:
             sealing.let_body_add(self)
         sealing.seal(self)
-        result = sealing.result_of(self, confirmed)
+        result = self.ended_as = sealing.result_of(self, confirmed)
+        if self.keeping is None or not self.keeping.has_begun:
+            self._complete(result, confirmed=confirmed)
+        elif confirmed:
+            self.keeping.close(result, lambda result: self._complete(result, confirmed=True))
+        else:
+            self.keeping.lose()
+            self._complete(result, confirmed=False)
+
+    def _complete(self, result: RunResult[Any], *, confirmed: bool) -> None:
+        """Writes the terminal event, and lets everybody know. Once, whoever comes first."""
+        me = object()
+        if self.claims.setdefault("completed", me) is not me:
+            return
         status = result.status
         if status is RunStatus.CANCELLED:
             self.status = advance(self.status, RunStatus.CANCELLING)
@@ -418,6 +513,7 @@ class Execution:
         if self.parent is not None:
             self.parent.children.pop(self.id, None)
             self.parent.usage = self.parent.usage + self.usage
+            self.parent.add_cost(self.cost)
 
     def tell(self) -> None:
         """Tells those who listen to its tokens of the cut."""
@@ -451,8 +547,41 @@ class Execution:
         assert self.home is not None
         return asyncio.Task(coroutine, loop=self.home.loop, name=f"halter:{name}:{self.id}", context=context)
 
+    def add(self, *messages: Message) -> None:
+        """Adds to the conversation. Home loop."""
+        self.conversation.extend(messages)
+        self.changed_words()
+
+    def add_cost(self, cost: float | None) -> None:
+        """US dollars; `None`: nobody knows how many. Home loop."""
+        self.cost = None if self.cost is None or cost is None else self.cost + cost
+
+    def changed_words(self) -> None:
+        """Something was said, a call has ended, or the state is another. Home loop."""
+        if self.keeping is not None:
+            self.keeping.changed()
+
+    def results_so_far(self) -> tuple[Message, ...]:
+        """Of the calls that are under way, what has ended, as the message that it will be part of."""
+        results = tuple(call.result for call in self.calls if call.result is not None)
+        return (Message("tool", results),) if results and "finish" not in self.claims else ()
+
+    def work(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Work for the run that neither a stop nor the end of `asyncio.run` cuts short."""
+        assert self.home is not None
+        return self.home.work(coroutine, self.id)
+
+    async def whole(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Awaits such work; cancelled, it leaves it to its end."""
+        return await asyncio.shield(self.work(coroutine))
+
     def __repr__(self) -> str:
         return f"<Execution {self.definition.name} {self.id} {self.shown_status}>"
+
+
+def _said_in(state: Any) -> tuple[Message, ...]:
+    """A state may have the conversation in it, which it goes on with."""
+    return getattr(state, "messages", ())
 
 
 def from_outside() -> Cancellation:

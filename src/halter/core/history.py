@@ -15,10 +15,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from halter.messages import Message, Text, ToolCall, ToolResult
+from halter.messages import Message, Part, Text, ToolCall, ToolResult
 
 NOT_RUN = "This call did not run: the turn was stopped before it began."
 MAY_HAVE_RUN = "This call was stopped while it ran: part of it may have taken effect."
+LOST = (
+    "This call was lost with the process that ran it: it may have taken effect, in part or as a whole, or not at all."
+)
 MARKER = "[The previous answer was stopped before it was complete.]"
 
 
@@ -84,6 +87,39 @@ def seal(messages: Sequence[Message], *, was_stopped: bool = False) -> Message |
     if was_stopped and last.role != "assistant" and not last.interrupted:
         return Message("assistant", (), interrupted=True)
     return None
+
+
+def seal_lost(messages: Sequence[Message]) -> tuple[int, tuple[Message, ...]]:
+    """How a turn ends whose process was lost: from the first number on, its messages are the second.
+
+    What it had called and has no result may have run; an answer that never came is one that was stopped.
+    """
+    at = len(messages)
+    if not messages:
+        return at, ()
+    last = messages[-1]
+    given: tuple[Part, ...] = ()
+    if last.role == "tool":
+        at, given = at - 1, last.parts
+    asked = messages[at - 1] if at else last
+    calls = asked.tool_calls if asked.role == "assistant" else ()
+    results = [part for part in given if isinstance(part, ToolResult)]
+    if len(results) < len(calls):
+        rest = (part for part in given if not isinstance(part, ToolResult))
+        return at, (Message("tool", (*rest, *_with_lost(calls, results)), interrupted=True),)
+    if last.role == "assistant" or last.interrupted:
+        return len(messages), ()
+    return len(messages), (Message("assistant", (), interrupted=True),)
+
+
+def _with_lost(calls: Sequence[ToolCall], results: Iterable[ToolResult]) -> Iterator[ToolResult]:
+    """A result for each call, in their order: some providers know by it which is whose. Ids may be equal."""
+    left = list(results)
+    for call in calls:
+        given = next((result for result in left if result.call_id == call.id), None)
+        if given is not None:
+            left.remove(given)
+        yield ToolResult(call.id, LOST, is_error=True) if given is None else given
 
 
 def not_run(call: ToolCall) -> ToolResult:

@@ -11,14 +11,16 @@ import _thread
 import asyncio
 import atexit
 import contextlib
+import contextvars
 import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from halter.core import stopping, watchdog
+from halter.core.lasting import LastingTask
 from halter.core.lockfree import snapshot
 from halter.core.threads import background_loop, background_thread_id, is_background
 from halter.errors import BusyError, RunLost
@@ -27,7 +29,9 @@ from halter.outcome import CancelReason
 if TYPE_CHECKING:
     from halter.core.execution import Execution
 
+T = TypeVar("T")
 EXIT_PATIENCE = 2.0
+WORK_PATIENCE = 2.0  # seconds that the loop's end waits for what runs have left to be stored
 READ_AT_ONCE = 1_024
 TICKS_AT_THE_END = 4  # in which what was given up last, and cancelled, may still end
 _logger = logging.getLogger("halter")
@@ -42,6 +46,7 @@ class Home:
         self.live: dict[str, Execution] = {}
         # What adapters keep per loop (connection pools), by a key of their own.
         self.kept: dict[object, Any] = {}
+        self._work: set[LastingTask[Any]] = set()
         self._closers: list[Callable[[], Awaitable[object]]] = []
         self._losers: list[Callable[[], object]] = []
         self._inbox: deque[Callable[[], object]] = deque()
@@ -113,6 +118,20 @@ class Home:
         self.live.pop(execution.id, None)
         LIVE.pop(execution.id, None)
 
+    def work(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """A task that belongs to the loop: no stop cancels it, and its end waits for it. It must end by itself."""
+        task = LastingTask(
+            coroutine,
+            asked=lambda task: self.loop.call_later(WORK_PATIENCE, task.end),
+            is_stopped=bool,
+            loop=self.loop,
+            name=f"halter:work:{name}",
+            context=contextvars.Context(),
+        )
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
     def at_close(self, closer: Callable[[], Awaitable[object]], *, lost: Callable[[], object]) -> None:
         """Has `closer()` awaited when the loop ends. `lost()`: called instead where it never will, as after a fork."""
         self._closers.append(closer)
@@ -130,17 +149,49 @@ class Home:
         with contextlib.suppress(StopIteration):
             self._keeper.asend(None).send(None)
 
-    async def shut_down(self) -> None:
-        """Stops what runs here, all at once, and closes what was kept. It goes on being this loop's home."""
+    async def shut_down(self, *, background_for: float | None = None) -> None:
+        """Stops what runs here, all at once, and closes what was kept. It goes on being this loop's home.
+
+        `background_for`: seconds for which what runs in the background may go on; `None`: each for its own grace.
+        """
         while roots := [execution for execution in self.live.values() if execution.parent is None]:
+            timers = [self._stop_soon(root, background_for) for root in roots if root.options.background]
             for root in roots:
-                root.cancel("the event loop ends", reason=CancelReason.SHUTDOWN)
+                if not root.options.background:
+                    _stop_at_the_end(root)
             for root in roots:
                 await root.done.wait_until(lambda root=root: root.result is not None)
+            for timer in timers:
+                timer.cancel()
+        await self._end_work()
         while self._closers:
             await self._closers.pop()()
         self._losers.clear()
         self.kept.clear()
+
+    def background(self, execution: Execution, body: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """The task of a run in the background: the loop's end gives it its grace."""
+        return LastingTask(
+            body,
+            asked=lambda _: self._stop_soon(execution, None),
+            is_stopped=lambda: bool(execution.cell),
+            loop=self.loop,
+            name=name,
+            context=execution.carried,
+        )
+
+    async def _end_work(self) -> None:
+        """It has its time to end by itself; what hangs would else outlive the loop, half done."""
+        if self._work:
+            await asyncio.wait(self._work, timeout=WORK_PATIENCE)
+        for task in list(self._work):
+            task.end()
+        if self._work:
+            await asyncio.wait(self._work, timeout=WORK_PATIENCE)
+
+    def _stop_soon(self, root: Execution, patience: float | None) -> asyncio.TimerHandle:
+        patience = root.options.grace if patience is None else patience
+        return self.loop.call_later(patience, _stop_at_the_end, root)
 
     async def close(self) -> None:
         """The same at the loop's end."""
@@ -151,6 +202,10 @@ class Home:
 
     def __repr__(self) -> str:
         return f"<Home {self.loop!r}, {len(self.live)} live>"
+
+
+def _stop_at_the_end(root: Execution) -> None:
+    root.cancel("the event loop ends", reason=CancelReason.SHUTDOWN)
 
 
 async def _closing(home: Home) -> AsyncGenerator[None, None]:
@@ -177,6 +232,11 @@ def home_here() -> Home:
         if here and not is_background(loop):
             home.keep()
     return home
+
+
+def homes() -> list[Home]:
+    """Those of this process."""
+    return snapshot(_homes)
 
 
 def begin(execution: Execution) -> None:
@@ -206,9 +266,17 @@ def _after_fork() -> None:
     _homes.clear()
 
 
+def _await_background(live: Iterable[Execution], until: float) -> None:
+    """What runs in the background may end by itself."""
+    for execution in live:
+        if execution.options.background and execution.home is not None and execution.home.loop.is_running():
+            execution.done.block_until(lambda each=execution: each.result is not None, until - time.monotonic())
+
+
 def _at_exit() -> None:
     until = time.monotonic() + EXIT_PATIENCE
     live = snapshot(LIVE)
+    _await_background(live, until - EXIT_PATIENCE / 4)
     for execution in live:
         execution.cancel("the process ends", reason=CancelReason.SHUTDOWN)
     for execution in live:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from halter.messages import Message
 
 if TYPE_CHECKING:
     from halter.core.budget import Budget
     from halter.core.cancellation import CancellationToken
+    from halter.core.ports import SessionRef
+
+Keep: TypeAlias = Literal["partial", "rollback"]
+OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "steer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the caller of `run()` asked for. `timeout`, `grace`: seconds."""
+    """What the caller of `run()` asked for. `timeout`, `grace`: seconds.
+
+    `background`: it is the runtime's own work: a stop of what has started it, or of all runs, does not reach it.
+    """
 
     input: Any = None
+    session: SessionRef | None = None
+    keep: Keep = "partial"
+    on_busy: OnBusy = "reject"
+    background: bool = False
     history: tuple[Message, ...] = ()
     context: Any = None
     id: str | None = None

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
 
-from halter.events import Event
+from halter.events import Event, ToolLate
 from halter.messages import Message, Usage
+from halter.outcome import RunResult
 from halter.request import ModelRequest, ToolSpec
 
 if TYPE_CHECKING:
     from halter.core.context import RunContext
+    from halter.core.execution import Execution
+    from halter.core.options import RunOptions
     from halter.core.tool_context import ToolContext
 
 
@@ -33,6 +36,18 @@ class Definition(Protocol):
     @property
     def model_name(self) -> str | None: ...
 
+    def check_state(self, state: Any) -> Any:
+        """The state to go on from, as the body expects it. Raises `ConfigurationError`."""
+        ...
+
+    def check_options(self, options: RunOptions) -> None:
+        """Raises `ConfigurationError` for what does not go together."""
+        ...
+
+    def goes_on(self, input: Any) -> bool:
+        """True if, with this input, it goes on where the last run on its session was stopped, if it has a state."""
+        ...
+
     async def execute(self, ctx: RunContext) -> Any:
         """The body of one run; what it returns is the run's output."""
         ...
@@ -50,7 +65,7 @@ class Model(Protocol):
     """A provider's streaming endpoint behind one method; immutable data.
 
     It may have more: `features` (a `Features`), by which agents are checked, and `price` (a `Price`, or `None`),
-    without which a budget in dollars is refused.
+    without which a budget in dollars is refused, and nobody knows what a run has cost.
     """
 
     @property
@@ -107,6 +122,69 @@ class Tool(Protocol):
 
     async def compensate(self, arguments: Any, ctx: ToolContext) -> bool:
         """Undoes a call that was cut short after it had begun; False if there is nothing that could."""
+        ...
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run on a session begins with.
+
+    `messages`: the conversation so far, as a model is to see it. `state`: what the last run has left to go on from.
+    `answered`: another run has taken up what this one was to say; this is how that one ended.
+    """
+
+    messages: tuple[Message, ...] = ()
+    state: Any = None
+    answered: RunResult[Any] | None = None
+
+
+class SessionTurn(Protocol):
+    """One run's turn on a session: what was said before, and where what is said now is kept. On one event loop.
+
+    Its methods are called one at a time, and never cancelled half-way, but for `open`. All raise `SessionsUnavailable`
+    and `TurnLost`.
+    """
+
+    @property
+    def session_id(self) -> str | None: ...
+
+    @property
+    def key(self) -> Hashable:
+        """What no session of another place has, even one of the same id."""
+        ...
+
+    async def open(self, execution: Execution) -> Opened:
+        """Waits for its turn as `on_busy` says. Raises `SessionBusy`. Cancelled: `close` lets go of what it has got."""
+        ...
+
+    async def write(self, at: int, messages: Sequence[Message], state: Any) -> None:
+        """From the run's message `at` on, what is said is `messages`; and this is its state, unless it is `UNSET`."""
+        ...
+
+    async def compact(self, upto: int, messages: Sequence[Message]) -> None:
+        """For a model, `messages` stand for the run's first `upto` messages from now on."""
+        ...
+
+    async def close(self, result: RunResult[Any], at: int, messages: Sequence[Message], state: Any) -> None:
+        """A last `write`, and how the run has ended; somebody else may have the turn. Also where it never opened."""
+        ...
+
+    async def late(self, event: ToolLate) -> None:
+        """What came of a tool call after the run's end."""
+        ...
+
+    def lose(self) -> None:
+        """The event loop is gone: nothing more can be stored. From any thread."""
+        ...
+
+
+class SessionRef(Protocol):
+    """A session, named: what `run(session=…)` takes."""
+
+    @property
+    def id(self) -> str | None: ...
+
+    def turn(self) -> SessionTurn:
+        """For one run."""
         ...
 
 

@@ -20,6 +20,7 @@ from halter.messages import PAUSED, Message, Reasoning, Refusal, Text, Usage
 if TYPE_CHECKING:
     from halter.core.execution import Execution
     from halter.core.metering import Meter
+    from halter.core.ports import Price
     from halter.request import ModelRequest
 
 
@@ -40,6 +41,7 @@ class Reply:
         "assembly",
         "message_id",
         "meter",
+        "price",
         "shown",
         "was_sent",
     )
@@ -58,6 +60,7 @@ class Reply:
         self.shown = False
         self.was_sent = False  # a provider reads it, and bills its input
         self.asked: ModelRequest | None = None  # what it answers, where that is known
+        self.price: Price | None = None  # of the model that is asked, where that is known
         self.meter: Meter | None = None  # charges the budgets over the run, where there are any
         self._text: list[str] | None = None
         execution.replies[self.message_id] = self
@@ -222,7 +225,7 @@ class Reply:
         was_cut = meter is not None and meter.settle(message, message.usage or Usage())
         if was_cut:
             message = msgspec.structs.replace(message, interrupted=True)
-        execution.conversation.append(message)
+        execution.add(message)
         execution.write(events.MessageFinished, message=message, message_id=self.message_id)
         if message.usage is not None:
             self._count(message.usage)
@@ -233,6 +236,10 @@ class Reply:
     def _count(self, usage: Usage) -> None:
         execution = self._execution
         execution.usage = execution.usage + usage
+        if self.price is not None:
+            execution.add_cost(self.price.cost(usage))
+        elif self.was_sent:  # what a body says itself costs nothing
+            execution.add_cost(None)
         execution.write(events.UsageUpdated, usage=execution.usage)
 
 

@@ -19,7 +19,7 @@ from halter.core.home import begin
 from halter.core.lockfree import forbid_blocking, snapshot
 from halter.core.reader import Cursor, EventReader, TextReader, caller_interrupted, cancelled_by_caller
 from halter.core.sealing import surfaces
-from halter.errors import BusyError, NoCurrentRun, RunCancelled, RunFailed, RunTimedOut, UsageError
+from halter.errors import BusyError, NoCurrentRun, RunCancelled, RunFailed, RunTimedOut, SessionBusy, UsageError
 from halter.messages import Message, as_messages
 from halter.outcome import CancelMode, CancelReason, RunResult, RunStatus
 
@@ -167,8 +167,9 @@ class Run(Generic[T_co]):
     async def wait(self) -> RunResult[T_co]:
         """Waits for the end and returns the result; a coroutine, for `create_task`.
 
-        Raises `RunCancelled`, `RunTimedOut` or `RunFailed`, each with `.result`. Owning: cancelled from outside, it
-        cancels the run, waits for its teardown once (0.25 s at most), and the same exception goes on.
+        Raises `RunCancelled`, `RunTimedOut` or `RunFailed` (`SessionBusy` is one), each with `.result`. Owning:
+        cancelled from outside, it cancels the run, waits for its teardown once (0.25 s at most), and the same exception
+        goes on.
         """
         self.start()
         self._not_from_inside()
@@ -246,8 +247,11 @@ class Run(Generic[T_co]):
             timed_out = result.cancellation is not None and result.cancellation.reason is CancelReason.TIMEOUT
             kind = RunTimedOut if timed_out else RunCancelled
             raise kind(f"{name} was stopped: {result.cancellation}", result) from result.error
-        if result.error is not None and surfaces(result.error):
-            raise result.error
+        error = result.error
+        if error is not None and surfaces(error):
+            raise error
+        if isinstance(error, SessionBusy):
+            raise SessionBusy(str(error), result, session_id=error.session_id, holder=error.holder)
         raise RunFailed(f"{name} failed: {type(result.error).__name__}: {result.error}", result) from result.error
 
     # --- reading --------------------------------------------------------------------------------------------

@@ -8,17 +8,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, cast, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, cast, get_args, overload
 
+from halter import checked
 from halter.core.budget import Budget, checked_budget, limits_cost
 from halter.core.cancellation import CancellationToken
 from halter.core.context import RunContext
 from halter.core.current import current_execution
 from halter.core.execution import Execution
 from halter.core.home import LIVE
-from halter.core.options import RunOptions
+from halter.core.options import Keep, OnBusy, RunOptions
+from halter.core.ports import SessionRef
 from halter.core.run import Run
-from halter.core.settings import seconds, settings
+from halter.core.settings import default_sessions, seconds, session_ref, settings
 from halter.errors import BusyError, ConfigurationError
 from halter.messages import Message, as_messages
 
@@ -29,6 +32,8 @@ class _Inherit:
 
 
 INHERIT = _Inherit()
+KEEP: tuple[Keep, ...] = get_args(Keep)
+ON_BUSY: tuple[OnBusy, ...] = get_args(OnBusy)
 T = TypeVar("T")
 
 
@@ -82,6 +87,10 @@ class Runnable(Generic[T_co]):
     def check_options(self, options: RunOptions) -> None:
         """Raises `ConfigurationError` for what does not go together; each has been checked alone. Called by `run()`."""
 
+    def goes_on(self, input: Any) -> bool:
+        """True if a run with this input goes on from the state that is stored in its session, if there is one."""
+        return input is None or input == ()
+
     def check_price(self) -> None:
         """Raises `ConfigurationError` if it is not known what its model costs; called by `run()` under a limit."""
 
@@ -89,6 +98,9 @@ class Runnable(Generic[T_co]):
         self,
         input: Any = None,
         *,
+        session: str | SessionRef | None = None,
+        keep: Keep = "partial",
+        on_busy: OnBusy = "reject",
         history: Iterable[Message] | None = None,
         context: Any = None,
         id: str | None = None,
@@ -103,6 +115,12 @@ class Runnable(Generic[T_co]):
     ) -> Run[T_co]:
         """A handle on one run of this, at once; it starts with its first use.
 
+        `session`: the conversation that it goes on with, by its id or as `Sessions.session(id)`: what was said before
+        is its history, and what is said now is stored there as it is said. `keep`: what becomes of a turn that is
+        stopped or fails: `"partial"`, as far as it came, marked; `"rollback"`, nothing. `on_busy`: where another run
+        has the session's turn: `"reject"` (`SessionBusy`), `"enqueue"` (wait), `"interrupt"` (stop it, and go next) or
+        `"steer"` (have it take this input at its next step, and end as it ends).
+
         `history`: the conversation before `input`. `context`: any object for the body (`ctx.context`): never sent,
         logged or stored. `id`: your own id, unique among live runs. `cancellation`: a token that governs it.
         `timeout`: seconds from the start. `budget`: what it and all runs under it may spend. `grace`: seconds that a
@@ -113,6 +131,9 @@ class Runnable(Generic[T_co]):
         defaults = settings()
         options = RunOptions(
             input=self.check_input(input),
+            session=session_ref(session),
+            keep=checked.one_of("keep", keep, KEEP),
+            on_busy=checked.one_of("on_busy", on_busy, ON_BUSY),
             history=as_messages(history) if history else (),
             context=context,
             id=_checked_id(id),
@@ -124,11 +145,30 @@ class Runnable(Generic[T_co]):
             state=self.check_state(state),
             task=task,
         )
-        self.check_options(options)
-        execution = Execution(self, options, _parent(parent))
+        above = _parent(parent)
+        if options.session is not None:
+            _check_session(options)
+        else:
+            self.check_options(options)
+            if defaults.record_runs and above is None:
+                options = replace(options, session=default_sessions().record())
+        execution = Execution(self, options, above)
         if limits_cost(execution.accounts):
             self.check_price()
         return Run(execution)
+
+    def in_background(self, input: Any = None, **options: Any) -> Run[T_co]:
+        """The same, as the runtime's own work: see `ctx.start_in_background`."""
+        run = self.run(input, parent=None, **options)
+        run._execution.options = replace(run._execution.options, background=True)
+        return run
+
+
+def _check_session(options: RunOptions) -> None:
+    """The rest is looked at when its turn has come."""
+    for name, given in (("history", options.history), ("state", options.state)):
+        if given:
+            raise ConfigurationError(f"a session has its own {name}: leave {name}= out")
 
 
 def _parent(given: Run[Any] | _Inherit | None) -> Execution | None:

@@ -28,9 +28,11 @@ class Runtime:
         execution = LIVE.get(id)
         return Run.observing(execution) if execution else None
 
-    def runs(self, *, tag: str | None = None, status: RunStatus | None = None) -> list[Run[Any]]:
-        """The live runs of this process, children too, with this tag and status."""
-        return [Run.observing(execution) for execution in snapshot(LIVE) if _fits(execution, tag, status)]
+    def runs(
+        self, *, tag: str | None = None, status: RunStatus | None = None, session: str | None = None
+    ) -> list[Run[Any]]:
+        """The live runs of this process, children too, with this tag and status, and on the session of this id."""
+        return [Run.observing(execution) for execution in snapshot(LIVE) if _fits(execution, tag, status, session)]
 
     async def cancel(
         self,
@@ -56,13 +58,17 @@ class Runtime:
         message: str | None = None,
         *,
         tag: str | None = None,
+        session: str | None = None,
         reason: CancelReason = CancelReason.USER_STOP,
         mode: CancelMode = CancelMode.IMMEDIATE,
         actor: str | None = None,
         wait: bool = False,
     ) -> list[str]:
-        """Stops the process's live runs (those with this tag); returns the ids of the roots it stopped."""
-        roots = [run for run in self.runs(tag=tag) if run.parent_id is None or tag is not None]
+        """Stops the process's live runs (those with this tag, on the session of this id); returns the ids of the roots.
+
+        What runs in the background goes on: `cancel` stops it, by its id.
+        """
+        roots = [Run.observing(execution) for execution in snapshot(LIVE) if _is_root(execution, tag, session)]
         stopped = [run for run in roots if run.cancel(message, reason=reason, mode=mode, actor=actor)]
         if wait:
             await asyncio.gather(*(run.finished() for run in stopped))
@@ -78,20 +84,33 @@ class Runtime:
     async def shutdown(self, *, grace: float | None = None) -> None:
         """Stops this loop's runs with reason `shutdown`, waits for them, and closes what the loop kept (pools).
 
-        `grace`: seconds for the runs to end by themselves first; `None` or 0: stopped at once.
+        `grace`: seconds for the runs to end by themselves first; `None` or 0: stopped at once. What runs in the
+        background (learning facts) has as long; with `None`, its own grace.
         """
         live = [Run.observing(execution) for execution in snapshot(self._home.live) if execution.parent is None]
         if grace and live:
             ended = [asyncio.ensure_future(run.finished()) for run in live]
             await asyncio.wait(ended, timeout=grace)
-        await self._home.shut_down()
+        await self._home.shut_down(background_for=None if grace is None else 0.0)
 
     def __repr__(self) -> str:
         return f"<Runtime of {self._home!r}>"
 
 
-def _fits(execution: Execution, tag: str | None, status: RunStatus | None) -> bool:
-    return (tag is None or tag in execution.options.tags) and (status is None or execution.shown_status is status)
+def _fits(execution: Execution, tag: str | None, status: RunStatus | None, session: str | None) -> bool:
+    return (
+        (tag is None or tag in execution.options.tags)
+        and (status is None or execution.shown_status is status)
+        and (session is None or execution.session_id == session)
+    )
+
+
+def _is_root(execution: Execution, tag: str | None, session: str | None) -> bool:
+    """True for what is stopped by itself; the rest goes with the run above it."""
+    if execution.root.options.background or not _fits(execution, tag, None, session):
+        return False
+    parent = execution.parent
+    return parent is None or tag is not None or (session is not None and parent.session_id != session)
 
 
 def runtime() -> Runtime:

@@ -42,12 +42,21 @@ def seal(execution: Execution) -> None:
         )
     for request_id in execution.inputs:
         execution.write(events.InputReceived, request_id=request_id, outcome="cancelled")
+    if execution.open_compaction is not None:
+        outcome = "cancelled" if execution.cell["end"].status is RunStatus.CANCELLED else "failed"
+        execution.write(events.CompactionFinished, outcome=outcome, tokens_before=execution.open_compaction)
+        execution.open_compaction = None
     for reply in list(execution.replies.values()):
         reply.seal()
     if execution.open_step is not None:
         execution.write(events.StepFinished, step=execution.open_step, interrupted=True)
         execution.open_step = None
-    if execution.cell["end"].status is not RunStatus.COMPLETED:
+    if execution.cell["end"].status is RunStatus.COMPLETED:
+        return
+    if execution.options.keep == "rollback":
+        del execution.conversation[execution.base :]
+        execution.state = execution.state_before
+    else:
         _seal_history(execution)
 
 
@@ -78,6 +87,7 @@ def result_of(execution: Execution, confirmed: bool) -> RunResult[Any]:
         undelivered=tuple(execution.steering),
         state=execution.state,
         usage=execution.usage,
+        cost=execution.cost,
         error=ending.error or execution.body_error,
         cancellation=request if stopped else None,
         receipt=stopping.receipt_of(execution, request, confirmed) if stopped and request else None,

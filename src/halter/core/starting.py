@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from halter import events
-from halter.core.lifecycle import Ending
-from halter.outcome import Cancellation, CancelReason, RunStatus
+from halter.core.context import RunContext
+from halter.core.lifecycle import Ending, advance
+from halter.errors import RunCancelled
+from halter.outcome import Cancellation, CancelReason, RunResult, RunStatus
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
@@ -35,18 +37,41 @@ def join(execution: Execution, home: Home) -> None:
         ancestor.family.add(execution.id)
 
 
-def announce(execution: Execution) -> None:
-    """Its first event."""
+def queue(execution: Execution) -> None:
+    """Its first event, where it has to wait for its turn on a session."""
     execution.first_seq = execution.log.head + 1
+    execution.write(events.Queued, session_id=execution.session_id)
+
+
+def announce(execution: Execution) -> None:
+    """It runs: its first event, or the one behind `run.queued`."""
+    execution.status = advance(execution.status, RunStatus.RUNNING)
+    if execution.keeping is None:
+        execution.first_seq = execution.log.head + 1
     execution.write(
         events.Started,
         name=execution.definition.name,
         kind=execution.definition.kind,
         input=execution.options.input,
+        session_id=execution.session_id if execution.keeping is not None else None,
         tags=execution.options.tags,
         model=execution.definition.model_name,
         timeout=execution.options.timeout,
     )
+
+
+def answer_as(execution: Execution, answered: RunResult[Any]) -> Any:
+    """Ends the body as another run has ended, which has taken up what this one was to say."""
+    if answered.is_completed:
+        context = RunContext(execution)
+        context.text(answered.text)
+        context.close_reply()
+        return answered.output
+    if answered.cancellation is not None:
+        execution.request_stop(answered.cancellation)
+        raise RunCancelled("the run that it has steered was stopped", cancellation=answered.cancellation)
+    assert answered.error is not None
+    raise answered.error
 
 
 def arm(execution: Execution, home: Home) -> None:

@@ -321,6 +321,8 @@ def _end_leftovers(family: list[Execution]) -> None:
         _deliver(member, CancelMode.KILL)
         for resource in list(member.resources.values()):
             close(resource, member)
+        if member.keeping is not None:
+            member.keeping.come_back()
 
 
 # --- the receipt --------------------------------------------------------------------------------------------

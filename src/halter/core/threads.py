@@ -55,17 +55,19 @@ def start_in_thread(
         try:
             result = context.run(fn, *args, **kwargs)
         except BaseException as error:
-            _deliver(loop, future, None, error)
+            deliver(loop, future, None, error)
         else:
-            _deliver(loop, future, result, None)
+            deliver(loop, future, result, None)
 
     return future, spawn(f"call-{getattr(fn, '__name__', 'function')}", work)
 
 
-def _deliver(
+def deliver(
     loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: object, error: BaseException | None
 ) -> None:
-    def deliver() -> None:
+    """From a thread: the result, or the error, of what somebody on `loop` may still wait for."""
+
+    def settle() -> None:
         if future.done():
             return
         if error is None:
@@ -76,7 +78,7 @@ def _deliver(
             future.set_exception(error)
 
     try:
-        loop.call_soon_threadsafe(deliver)
+        loop.call_soon_threadsafe(settle)
     except RuntimeError:
         pass  # the loop is closed: nobody waits for this any more
 

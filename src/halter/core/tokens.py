@@ -25,6 +25,7 @@ FILE: Final = 3_000  # a document of which only its provider knows the length: a
 SAMPLED: Final = 64_000  # characters: about a millisecond
 PLACES: Final = 16
 PAGE: Final = 50_000  # bytes of a document's page with its fonts, a rough mean
+MOST_OF_A_CHARACTER: Final = 3.1  # tokens: an emoji's
 PAGE_TOKENS: Final = 1_500  # Anthropic: 1,500 to 3,000 a page; Gemini: 258 and the text
 
 # The patterns of a shape and what each is worth. Of a word, its beginning and each four letters cost.
@@ -114,6 +115,26 @@ def estimate_request(request: ModelRequest) -> int:
     """About how many input tokens a request is."""
     shape = 0 if request.output is None else estimate_tokens(_json(request.output.schema))
     return estimate_input(request.messages, request.tools) + shape
+
+
+def most_tokens(request: ModelRequest) -> int:
+    """No estimate of this request is larger, and mostly it is far smaller; looked at are lengths alone."""
+    shape = 0 if request.output is None else len(_json(request.output.schema))
+    tools = sum(TOOL + 4 * (len(tool.name + tool.description + _json(tool.parameters)) + 1) for tool in request.tools)
+    said = sum(MESSAGE + sum(map(_most_of, message.parts)) for message in request.messages)
+    return said + tools + 4 * shape
+
+
+def _most_of(part: Part) -> int:
+    match part:
+        case Text(text) | Refusal(text) | Reasoning(text):
+            return 1 + ceil(MOST_OF_A_CHARACTER * len(text))
+        case ToolCall(_, name, arguments):
+            return CALL + 1 + ceil(MOST_OF_A_CHARACTER * len(name + arguments))
+        case ToolResult():
+            return MESSAGE + 1 + ceil(MOST_OF_A_CHARACTER * len(part.content))
+        case _:
+            return _part_tokens(part)
 
 
 def estimate_parts(parts: Iterable[Part]) -> int:

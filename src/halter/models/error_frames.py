@@ -16,6 +16,7 @@ import msgspec
 
 from halter.errors import (
     AuthenticationFailed,
+    ContextTooLong,
     ModelNotFound,
     ProviderError,
     RateLimited,
@@ -24,6 +25,7 @@ from halter.errors import (
 )
 from halter.models.http import error_of
 from halter.models.lenient_json import read_json
+from halter.models.too_long import excess
 
 # Words in a code or a type, letters only, in the order in which they are looked for.
 _BY_WORD: tuple[tuple[str, type[ProviderError]], ...] = (
@@ -55,6 +57,7 @@ _BY_WORD: tuple[tuple[str, type[ProviderError]], ...] = (
 )
 # Where there is neither a status nor a telling code: what the words of the message leave no doubt about.
 _TELLING = (*_BY_WORD[:3], ("overloaded", ServerFailed))
+_UNMISTAKABLE = (RateLimited, AuthenticationFailed)  # whatever else the message says
 _MESSAGE_FIELDS = ("message", "detail", "error_description", "error_msg", "msg", "title", "errors")
 _CODE_FIELDS = ("code", "type", "error_code", "status")
 _STATUS_FIELDS = ("status_code", "http_status", "status", "code", "error_code")
@@ -92,7 +95,12 @@ def error_from(found: Any, source: str) -> ProviderError:
     message = f"{source} failed while it answered: {facts.message or 'no reason given'}"
     if facts.status is not None:
         return error_of(facts.status, message, code=facts.code, retry_after=facts.retry_after)
-    kind = _kind_of(f"{facts.code or ''} {facts.kind}", _BY_WORD) or _kind_of(facts.message, _TELLING) or ServerFailed
+    code = f"{facts.code or ''} {facts.kind}"
+    kind = _kind_of(code, _BY_WORD)
+    too_long = None if kind in _UNMISTAKABLE else excess(facts.message, code=code)
+    if too_long is not None:
+        return ContextTooLong(message, limit=too_long.limit, tokens=too_long.tokens, code=facts.code)
+    kind = kind or _kind_of(facts.message, _TELLING) or ServerFailed
     return kind(message, code=facts.code, retry_after=facts.retry_after)
 
 
@@ -146,6 +154,8 @@ def _message(fields: dict[str, Any]) -> str:
     if isinstance(metadata, dict):  # OpenRouter: what the provider behind it said
         raw = _text_of(cast("dict[str, Any]", metadata).get("raw"))
         message = f"{message}: {raw}" if raw and raw not in message else message
+    if isinstance(fields.get("n_ctx"), int):  # llama.cpp, in a version that does not say so in words
+        message = f"{message} (n_prompt_tokens {fields.get('n_prompt_tokens')}, n_ctx {fields['n_ctx']})"
     return message or (_text_of(fields) if fields else "")
 
 

@@ -27,6 +27,7 @@ from halter.core.sse import FrameSplitter
 from halter.errors import (
     AuthenticationFailed,
     ConnectionFailed,
+    ContextTooLong,
     IncompleteStream,
     MalformedStream,
     ModelNotFound,
@@ -39,6 +40,7 @@ from halter.errors import (
 )
 from halter.messages import Message
 from halter.models.redaction import redact
+from halter.models.too_long import excess
 from halter.models.watch import Timeouts, Watch
 
 LARGEST_ERROR_BODY = 64 * 1024
@@ -113,7 +115,7 @@ class Http:
     ) -> Message:
         """One answer, streamed into `ctx`. Raises `ProviderError`; cancelled, it leaves no connection behind.
 
-        `allowance`: what the budgets over the run leave for it, by `ctx.allowance`.
+        `allowance`: what it costs, and what the budgets over the run leave for it, by `ctx.allowance`.
         """
         attempt = 0
         while True:
@@ -276,7 +278,8 @@ async def _whole(stream: ByteStream, watch: Watch) -> bytes:
 
 # --- refusals -----------------------------------------------------------------------------------------------
 
-# status → error; the rest of 4xx is RequestRejected, the rest of 5xx ServerFailed. The same for error frames.
+# status → error; the rest of 4xx is RequestRejected, the rest of 5xx ServerFailed. The same for error frames. What is
+# said of a prompt that is too long comes first: it is told by words more than by a status.
 _BY_STATUS: dict[int, type[ProviderError]] = {
     401: AuthenticationFailed,
     403: AuthenticationFailed,
@@ -299,6 +302,17 @@ def error_of(
     request_id: str | None = None,
 ) -> ProviderError:
     """The error for an HTTP status, of an answer or of a frame inside one."""
+    too_long = excess(message, status=status, code=code)
+    if too_long is not None:
+        return ContextTooLong(
+            message,
+            limit=too_long.limit,
+            tokens=too_long.tokens,
+            status=status,
+            code=code,
+            retry_after=retry_after,
+            request_id=request_id,
+        )
     kind = _BY_CODE.get(code or "") or _BY_STATUS.get(status, ServerFailed if status >= 500 else RequestRejected)
     return kind(message, status=status, code=code, retry_after=retry_after, request_id=request_id)
 

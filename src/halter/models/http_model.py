@@ -34,8 +34,8 @@ class HttpModel:
     answer in one piece. `max_retries`: how often a request is repeated while nothing was shown. `timeouts`: seconds
     for each phase. `connections`: at once to one host, 0 for no limit. `ca_file`: a CA bundle to trust instead of
     the system's. `headers`: more headers, or other values for ours. `extra_body`: more fields for each request, or
-    other values for ours; a field given as `None` is left out. `price`: what its tokens cost, for budgets in dollars.
-    `source`: another way to the bytes.
+    other values for ours; a field given as `None` is left out. `price`: what its tokens cost, for `result.cost` and for
+    budgets in dollars. `source`: another way to the bytes.
 
     Raises `ConfigurationError` for a missing key, for what the provider cannot do, and for arguments that cannot
     work; no error and no `repr` shows the key.
@@ -160,10 +160,10 @@ class HttpModel:
         asked = msgspec.structs.replace(asked, headers=await self._request_headers())
         return await self._http.ask(asked, ctx, self._wire_for(asked, ctx), allowance)
 
-    def _within_budget(self, request: ModelRequest, ctx: RunContext) -> tuple[ModelRequest, Allowance | None]:
-        """The request for no more output than the budgets over the run leave; `None` if there are none."""
+    def _within_budget(self, request: ModelRequest, ctx: RunContext) -> tuple[ModelRequest, Allowance]:
+        """The request for no more output than the budgets over the run leave."""
         allowance = ctx.allowance(request, self.price)
-        if allowance is None or "max_output_tokens" not in self.features.settings:
+        if allowance.ceiling is None or "max_output_tokens" not in self.features.settings:
             return request, allowance
         longest = self._usual_output(request.settings) or max_output(self._name)
         settings, allowance = allowance.lower(request.settings, longest)

@@ -12,10 +12,9 @@ from functools import reduce
 import msgspec
 
 from halter import events
+from halter.core.attempt import Attempt
 from halter.core.context import RunContext
-from halter.core.metering import Allowance
 from halter.core.ports import Model, Price
-from halter.core.reply import Reply
 from halter.errors import ConfigurationError, ProviderError, RequestRejected
 from halter.features import Features
 from halter.messages import Message
@@ -71,7 +70,7 @@ class Fallback:
         refusals: list[tuple[Model, ProviderError]] = []
         for place, model in enumerate(self._models, 1):
             ctx.token.raise_if_cancelled()
-            attempt = _Attempt(ctx)
+            attempt = Attempt(ctx)
             try:
                 return await model.respond(request, attempt)
             except ProviderError as error:
@@ -86,36 +85,6 @@ class Fallback:
 
     def __repr__(self) -> str:
         return f"Fallback({', '.join(map(repr, self._models))})"
-
-
-class _Attempt(RunContext):
-    """The run's context, for one of the models: it knows what that model has begun."""
-
-    __slots__ = ("_begun", "_ctx", "_said")
-
-    def __init__(self, ctx: RunContext) -> None:
-        super().__init__(ctx._execution)
-        self._ctx = ctx
-        self._begun: list[Reply] = []
-        self._said: Reply | None = None  # of a model that answers by `ctx.text`; the run closes it
-
-    def reply(self, allowance: Allowance | None = None) -> Reply:
-        reply = self._ctx.reply(allowance)  # which may be an attempt of another Fallback
-        self._begun.append(reply)
-        return reply
-
-    def _open_reply(self) -> Reply:
-        self._said = self._ctx._open_reply()
-        return self._said
-
-    @property
-    def has_shown(self) -> bool:
-        return any(reply.shown for reply in (*self._begun, *(() if self._said is None else (self._said,))))
-
-    def discard(self) -> None:
-        """Forgets the messages of which nothing was shown."""
-        for reply in self._begun:
-            reply.discard()
 
 
 def _refuses_to_serve(error: ProviderError) -> bool:
