@@ -1,0 +1,43 @@
+"""What stands in the way of deleting a session: runs that are live on it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from halter.core.current import current_execution
+from halter.core.execution import Execution
+from halter.core.home import LIVE
+from halter.core.lockfree import snapshot
+from halter.core.run import Run
+from halter.errors import BusyError, SessionBusy
+from halter.outcome import CancelReason
+from halter.sessions.port import Conversation
+
+
+def refuse_from_inside(key: Hashable) -> None:
+    """Raises `BusyError` where a run on this session asks: it would wait for its own end."""
+    current = current_execution()
+    if current is not None and current.session_key == key:
+        raise BusyError("a run cannot delete the session that it runs on")
+
+
+def refuse_while_held(found: Conversation | None) -> None:
+    """Raises `SessionBusy` if a run has the session's turn."""
+    if found is not None and found.session.holder is not None:
+        id, holder = found.session.id, found.session.holder
+        raise SessionBusy(f"session {id!r} is busy: run {holder} has its turn", session_id=id, holder=holder)
+
+
+async def stop_all(key: Hashable) -> None:
+    """Stops the runs of this process that are on the session or wait for it; returns when they have ended."""
+    live = [execution for execution in snapshot(LIVE) if _is_first_on(execution, key)]
+    for execution in live:
+        execution.cancel("its session is deleted", reason=CancelReason.ADMIN)
+    for execution in live:
+        await Run.observing(execution).finished()
+
+
+def _is_first_on(execution: Execution, key: Hashable) -> bool:
+    """True for the run itself that has the session; those under it end with it."""
+    above = execution.parent
+    return execution.session_key == key and (above is None or above.session_key != key)

@@ -1,0 +1,70 @@
+"""A session as JSON, to keep elsewhere and to read back: all that was said, in a form that has a name and a version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from halter.errors import ConfigurationError
+from halter.messages import Message
+from halter.sessions.port import Conversation
+from halter.sessions.records import Checkpoint, Session
+
+FORMAT = "halter.session"
+VERSION = 1
+
+Export: TypeAlias = dict[str, Any]
+ExportInput: TypeAlias = Mapping[str, Any] | str | bytes
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an export holds. `messages`: all of them; `compaction`: the newest."""
+
+    format: str
+    version: int
+    session: Session
+    messages: tuple[Message, ...]
+    compaction: Checkpoint | None = None
+
+
+def exported(conversation: Conversation) -> Export:
+    """A whole conversation as JSON has it: of lists, mappings with text for keys, text, numbers. Bytes are base64."""
+    data = msgspec.to_builtins(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "session": conversation.session,
+            "messages": conversation.messages,
+            "compaction": conversation.checkpoint,
+        }
+    )
+    del data["session"]["holder"], data["session"]["messages"]  # of this place, and counted anew
+    return json.loads(json.dumps(data))  # unlike msgspec's, it takes half of a surrogate pair, as models write them
+
+
+def read_export(given: ExportInput) -> Exported:
+    """An export, also as JSON text. Raises `ConfigurationError` for anything else, of another version too."""
+    data = _parsed(given)
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        raise ConfigurationError(f'this is no exported session: its "format" is not {FORMAT!r}')
+    if data.get("version") != VERSION:
+        raise ConfigurationError(f"this session was exported in version {data.get('version')!r}; known is {VERSION}")
+    try:
+        found = msgspec.convert(data, Exported)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"this exported session is damaged: {error}") from error
+    if found.compaction is not None and not 0 <= found.compaction.upto <= len(found.messages):
+        raise ConfigurationError(f"this exported session is damaged: it has no message {found.compaction.upto}")
+    return found
+
+
+def _parsed(given: ExportInput) -> Mapping[str, Any] | None:
+    if not isinstance(given, str | bytes):
+        return given
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"this is no JSON: {error}") from error

@@ -1,0 +1,86 @@
+"""What a session is given, checked before anything happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from halter import checked
+from halter.core.settings import seconds
+from halter.errors import ConfigurationError
+from halter.sessions.recording import as_data
+
+LONGEST_NAME = 256  # characters
+
+
+def name(what: str, value: Any) -> str:
+    """The value, if it is a name: text of 1 to 256 characters that has a form in UTF-8, without NUL."""
+    text = checked.text(what, value)
+    if not 1 <= len(text) <= LONGEST_NAME:
+        raise ConfigurationError(f"{what} must have 1 to {LONGEST_NAME} characters, not {len(text)}")
+    if "\0" in text or not _is_utf_8(text):
+        raise ConfigurationError(f"{what} must be text that can be stored, not {text!r}")
+    return text
+
+
+def _is_utf_8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def tags(value: Any) -> tuple[str, ...]:
+    """Each once, in their order."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ConfigurationError(f"tags must be several names, not {value!r}")
+    return tuple(dict.fromkeys(name("a tag", tag) for tag in cast("Iterable[Any]", value)))
+
+
+def metadata(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"metadata must be a mapping, not {type(value).__name__}")
+    return as_data(value, "the metadata")
+
+
+def user(value: Any) -> str | None:
+    return None if value is None else name("user", value)
+
+
+def title(value: Any) -> str:
+    return checked.text("title", value)
+
+
+def changes(**given: Any) -> dict[str, Any]:
+    """The fields of a session, as they are stored. Raises `ConfigurationError`."""
+    return {field: _FIELDS[field](value) for field, value in given.items()}
+
+
+_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "user": user,
+    "title": title,
+    "tags": tags,
+    "metadata": metadata,
+    "state": as_data,
+}
+
+
+# --- what is looked for -------------------------------------------------------------------------------------
+
+
+def texts(**given: Any) -> dict[str, Any]:
+    """Each text, or `None`: any."""
+    return {what: None if value is None else checked.text(what, value) for what, value in given.items()}
+
+
+def times(**given: Any) -> dict[str, Any]:
+    """Each seconds since the epoch, or `None`: any."""
+    return {what: seconds(what, value, or_none=True) for what, value in given.items()}
+
+
+def page(limit: Any, offset: Any) -> dict[str, Any]:
+    return {
+        "limit": checked.whole("limit", limit, at_least=0),
+        "offset": checked.whole("offset", offset, at_least=0),
+    }

@@ -1,0 +1,3 @@
+"""Sessions in the memory of this process."""
+
+from halter.sessions.memory.store import MemoryStore as MemoryStore

@@ -1,0 +1,145 @@
+"""Where sessions are kept, as runs see it: the store, what is on this event loop, and who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Hashable
+
+from halter.children.orphans import look_once
+from halter.core.home import home_here
+from halter.core.lockfree import Wakers
+from halter.core.ports import SessionTurn
+from halter.sessions.leases import LEASE, Leases
+from halter.sessions.port import Store
+from halter.sessions.repair import recover
+from halter.sessions.turn import Turn
+
+
+class Place:
+    """What all runs on the sessions of one store share in this process.
+
+    `open_store`: called at the first use. `store_content`: whether records hold what was said. `is_shared`: whether
+    other processes may use the store. `keep_runs`: seconds for which records are kept, once their runs have ended.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        *,
+        store_content: bool,
+        is_shared: bool,
+        keep_runs: float | None = None,
+    ) -> None:
+        self.store_content = store_content
+        self.is_shared = is_shared
+        self._keep_runs = keep_runs
+        self._open_store = open_store
+        self._store: Store | None = None
+        self._is_ready = False
+        self._waiting: dict[str, Bell] = {}
+
+    @property
+    def store(self) -> Store:
+        """The store, opened if it was not. Raises `ConfigurationError`."""
+        if self._store is None:
+            if self.is_shared:
+                look_once()  # what was killed may have left programs running, as well as turns open
+            self._store = self._open_store()
+        return self._store
+
+    @property
+    def lease_for(self) -> float:
+        """Seconds for which a turn is kept for an owner of which nothing is heard. In this process all is known."""
+        return LEASE if self.is_shared else math.inf
+
+    @property
+    def leases(self) -> Leases:
+        """Those of the runs on the event loop that runs here."""
+        kept = home_here().kept
+        key = (Leases, id(self))
+        if key not in kept:
+            kept[key] = Leases(self)
+        return kept[key]
+
+    async def ready(self, owner: str) -> None:
+        """At the first use in this process: what lost owners have left is brought to an end by `owner`, and old records
+        are deleted."""
+        if self.is_shared and not self._is_ready:
+            self._is_ready = True
+            try:
+                await recover(self.store, owner)
+                await self.prune()
+            except BaseException:
+                self._is_ready = False  # it is still to be done
+                raise
+
+    async def prune(self) -> int:
+        """Deletes the records that were kept long enough; how many it were."""
+        if self._keep_runs is None:
+            return 0
+        return await self.store.forget_runs(time.time() - self._keep_runs)
+
+    def freed(self, session_id: str | None) -> None:
+        """It is free, or somebody has left its queue: whoever waits for it in this process looks. From any thread."""
+        bell = self._waiting.get(session_id or "")
+        if bell is not None:
+            bell.ring()
+
+    async def until_freed(self, session_id: str, patience: float) -> None:
+        """Waits until the session is freed by this process, `patience` seconds at most."""
+        bell = self._waiting.setdefault(session_id, Bell())
+        bell.listeners += 1
+        try:
+            await bell.heard(patience)
+        finally:
+            bell.listeners -= 1
+            if not bell.listeners:
+                self._waiting.pop(session_id, None)
+
+
+class Bell:
+    """Rung when a session is freed. `listeners`: how many wait."""
+
+    def __init__(self) -> None:
+        self.listeners = 0
+        self._times = 0
+        self._wakers = Wakers()
+
+    def ring(self) -> None:
+        self._times += 1
+        self._wakers.wake(threadsafe=True)
+
+    async def heard(self, patience: float) -> None:
+        """Returns when it is rung, after `patience` seconds at the latest: another process rings no bell here."""
+        before = self._times
+        try:
+            async with asyncio.timeout(patience):
+                await self._wakers.wait_until(lambda: self._times != before)
+        except TimeoutError:
+            pass
+
+
+class SessionRef:
+    """A session, named: what `run(session=…)` takes. `id`: `None` for a run that only has a record."""
+
+    def __init__(self, place: Place, id: str | None) -> None:
+        self._place = place
+        self._id = id
+
+    @property
+    def id(self) -> str | None:
+        return self._id
+
+    @property
+    def key(self) -> Hashable:
+        """What no session of another place has, even one of the same id."""
+        return self._place, self._id
+
+    def turn(self) -> SessionTurn:
+        """For one run."""
+        return Turn(self._place, self._id)
+
+    def __repr__(self) -> str:
+        return f"<session {self._id!r}>"

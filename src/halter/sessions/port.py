@@ -1,0 +1,268 @@
+"""What a place where sessions are kept can do: small atomic steps, the same in memory and in SQL.
+
+1. A session has one holder at a time: a run with a `Lease`, which its owner renews; a lease that was not renewed in
+time, or whose owner is dead, is taken over, and from then on every use of the old one raises `TurnLost`. 2. Each method
+is one transaction: it happened whole, or not at all. 3. A method that is cancelled may have happened: callers shield
+what they must know. 4. A database that is away for a moment is waited for; then `SessionsUnavailable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from halter.messages import Message
+from halter.outcome import Cancellation
+from halter.sessions.records import Checkpoint, Fact, Hit, LateResult, RunRecord, Session
+
+MailState: TypeAlias = Literal["waiting", "taken", "returned"]
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's turn on a session. `generation`: counts the session's leases, so that an old one is known as such."""
+
+    session_id: str
+    run_id: str
+    generation: int
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said, as stored. `checkpoint`: the newest compaction; `messages`: those after it, or all of them."""
+
+    session: Session
+    messages: tuple[Message, ...]
+    checkpoint: Checkpoint | None = None
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """The turn is yours. `lost`: runs on this session that had an owner and have none any more; repair comes first."""
+
+    lease: Lease
+    conversation: Conversation
+    lost: tuple[RunRecord, ...] = ()
+
+
+class Busy(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody else has the turn, or is next. `holder`: the run that has it; `ticket`: its place, as a number."""
+
+    holder: str | None
+    ticket: int = 0
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages for a live run of another process."""
+
+    id: int
+    run_id: str
+    messages: tuple[Message, ...]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What others want of the runs of one owner: stops, by run id, and messages."""
+
+    stops: Mapping[str, Cancellation]
+    mail: tuple[Mail, ...]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions, newest first. `text`: words that must all occur in its title or its messages."""
+
+    user: str | None = None
+    tag: str | None = None
+    text: str | None = None
+    limit: int = 100
+    offset: int = 0
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which run records, newest first. `since`, `until`: of their start, seconds since the epoch."""
+
+    session_id: str | None = None
+    status: str | None = None
+    tag: str | None = None
+    since: float | None = None
+    until: float | None = None
+    limit: int = 100
+    offset: int = 0
+
+
+class Store(Protocol):
+    """A place where sessions are kept. Safe for any number of tasks at once; each event loop may use the same object.
+
+    Every method raises `SessionsUnavailable` when the place itself fails: gone, full, read-only, of another version.
+    """
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    async def take(self, record: RunRecord, *, lease_for: float, ticket: int | None = None) -> Taken | Busy:
+        """Gives the run its turn on `record.session_id`, which is made if there is none, and enters its record.
+
+        `record.owner`: whose lease it is. `lease_for`: seconds without renewal. Free is a session whose holder has
+        none, a lease that has run out, or a dead owner, and for which nobody waits who comes before `ticket` (without
+        one: nobody at all). `ticket` leaves the queue with the turn. The stored record's `base` is the number of
+        messages there are.
+        """
+        ...
+
+    async def queue(self, session_id: str, run_id: str, owner: str, *, lease_for: float, first: bool) -> int:
+        """Waits for a turn: the ticket. `first`: before those who wait without it. It is renewed with the owner's."""
+        ...
+
+    async def leave(self, ticket: int) -> None:
+        """Waits no longer."""
+        ...
+
+    async def renew(self, owner: str, *, lease_for: float) -> None:
+        """Renews all leases and tickets of this owner."""
+        ...
+
+    async def write(self, lease: Lease, at: int, messages: Sequence[Message], *, state: Any = UNSET) -> None:
+        """From the position `at` on, the conversation is `messages`. Raises `TurnLost`.
+
+        `state`: the session's, if it has changed.
+        """
+        ...
+
+    async def compact(self, lease: Lease, checkpoint: Checkpoint) -> None:
+        """Adds a checkpoint. Raises `TurnLost`."""
+        ...
+
+    async def close(
+        self,
+        lease: Lease,
+        record: RunRecord,
+        at: int,
+        messages: Sequence[Message],
+        *,
+        state: Any = UNSET,
+        forget_compactions: bool = False,
+    ) -> None:
+        """`write`, the run's final record, and the session is free. `forget_compactions`: those of this run.
+
+        Raises `TurnLost`; then nothing has changed.
+        """
+        ...
+
+    # --- between processes ----------------------------------------------------------------------------------
+
+    async def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> None:
+        """Leaves word for whoever carries the run."""
+        ...
+
+    async def send(self, run_id: str, messages: Sequence[Message]) -> int:
+        """Leaves messages for a run; the id of this mail."""
+        ...
+
+    async def mail_state(self, id: int) -> MailState:
+        """`waiting` until the run has taken it into its conversation, or has ended without (`returned`)."""
+        ...
+
+    async def sort_mail(self, *, taken: Collection[int] = (), returned: Collection[int] = ()) -> None:
+        """What became of mail."""
+        ...
+
+    async def asked(self, owner: str) -> Asked:
+        """What is asked of this owner's runs, each stop and each mail once."""
+        ...
+
+    # --- run records ----------------------------------------------------------------------------------------
+
+    async def record(self, record: RunRecord) -> None:
+        """Enters or replaces the record of a run."""
+        ...
+
+    async def add_late(self, run_id: str, late: LateResult) -> None:
+        """Adds to the record of a run that has ended; nothing if there is none."""
+        ...
+
+    async def run(self, run_id: str) -> RunRecord | None: ...
+
+    async def runs(self, query: RunQuery) -> list[RunRecord]: ...
+
+    async def lost(self) -> list[RunRecord]:
+        """Records that are not final and whose owner is dead, or whose lease has run out."""
+        ...
+
+    async def forget_runs(self, before: float) -> int:
+        """Deletes final records that ended before this time (seconds since the epoch); how many."""
+        ...
+
+    # --- sessions -------------------------------------------------------------------------------------------
+
+    async def create(
+        self, session: Session, messages: Sequence[Message] = (), checkpoint: Checkpoint | None = None
+    ) -> bool:
+        """Makes a session with all that is given; False, and nothing, if there is one of this id."""
+        ...
+
+    async def load(self, session_id: str, *, full: bool = False) -> Conversation | None:
+        """`full`: all messages, whatever was compacted."""
+        ...
+
+    async def update(self, session_id: str, changes: Mapping[str, Any]) -> Session | None:
+        """Changes `user`, `title`, `tags`, `metadata` or `state`; the session as it is then."""
+        ...
+
+    async def find(self, query: Query) -> list[Session]: ...
+
+    async def search(
+        self, text: str, *, user: str | None = None, session_id: str | None = None, limit: int = 20
+    ) -> list[Hit]:
+        """Messages in which all these words occur, the newest first."""
+        ...
+
+    async def cut(self, lease: Lease, to: int, *, of_run: str | None = None) -> None:
+        """Deletes all messages from the position `to` on, and compactions that reach further, or that this run has made.
+
+        Raises `TurnLost`.
+        """
+        ...
+
+    async def delete(self, session_id: str) -> bool:
+        """With its messages, compactions, records, facts, queue and mail. False if there is none."""
+        ...
+
+    # --- facts ----------------------------------------------------------------------------------------------
+
+    async def facts(self, scope: str, *, limit: int | None = None) -> list[Fact]:
+        """The newest first."""
+        ...
+
+    async def find_facts(self, scope: str, text: str, *, limit: int) -> list[Fact]:
+        """Those that share words with the text, the best first: more and rarer words count more."""
+        ...
+
+    async def change_facts(
+        self,
+        scope: str,
+        *,
+        put: Sequence[Fact] = (),
+        forget: Collection[str] = (),
+        session_id: str | None = None,
+        known_from: int | None = None,
+        known_upto: int | None = None,
+    ) -> bool:
+        """Enters or replaces facts by their ids, deletes others of this scope, and notes how far `session_id` has been
+        learned from.
+
+        `known_from`: only if there still is that session, and this is how far it was; else False, and nothing has
+        changed.
+        """
+        ...
+
+    async def known_upto(self, session_id: str) -> int:
+        """Up to which message facts were taken from this session; after a `cut`, never more than are left."""
+        ...
+
+    async def recalled(self, ids: Collection[str], at: float) -> None:
+        """Notes when facts were last used."""
+        ...
+
+    # --- its own end ----------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Lets go of what this event loop holds of it: connections. It may be used again."""
+        ...

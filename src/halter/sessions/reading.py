@@ -1,0 +1,41 @@
+"""A conversation as it is shown to a reader: whole also where nobody came to end it. Pure."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from halter.core.history import seal, seal_lost
+from halter.messages import Message
+from halter.sessions.port import Conversation
+from halter.sessions.records import RunRecord
+
+
+def as_left(found: Conversation, lost: RunRecord) -> Conversation:
+    """A whole conversation, loaded in full, as it will be once the turn of this lost run was repaired."""
+    said, checkpoint = found.messages, found.checkpoint
+    if lost.keep == "rollback":
+        said = said[: lost.base]
+        is_kept = checkpoint is not None and checkpoint.run_id != lost.run_id and checkpoint.upto <= len(said)
+        checkpoint = checkpoint if is_kept else None
+    else:
+        at, sealed = seal_lost(said[lost.base :])
+        said = (*said[: lost.base + at], *sealed)
+    return replace(found, messages=said, checkpoint=checkpoint)
+
+
+def compacted(found: Conversation) -> Conversation:
+    """The same, of what was loaded in full, as if it had not been."""
+    since = found.checkpoint.upto if found.checkpoint is not None else 0
+    return replace(found, messages=found.messages[since:])
+
+
+def sealed(found: Conversation) -> Conversation:
+    """With results for the calls at its end."""
+    end = seal(found.messages)
+    return found if end is None else replace(found, messages=(*found.messages, end))
+
+
+def as_told(found: Conversation, *, full: bool) -> tuple[Message, ...]:
+    """What a model would see of it; `full`: what was said."""
+    summary = found.checkpoint.messages if found.checkpoint is not None and not full else ()
+    return (*summary, *found.messages)

@@ -1,0 +1,95 @@
+"""A turn that was lost with its process: brought to the end that a stop would have given it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from halter.children.orphans import look_again
+from halter.core.history import seal_lost
+from halter.errors import SessionsUnavailable
+from halter.messages import Message, Usage
+from halter.outcome import Cancellation, CancelReason, CancelReceipt, RunStatus
+from halter.sessions.port import Busy, Conversation, Lease, Store, Taken
+from halter.sessions.records import RunRecord
+
+LEASE = 30.0  # seconds that a repair may take
+
+
+async def repaired(store: Store, taken: Taken) -> Conversation:
+    """The conversation, with each turn that was lost rolled back or sealed, as it was to be; their records are closed.
+
+    Once more it changes nothing: a repair that is cut short is repeated by the next turn.
+    """
+    look_again()
+    for record in _last_first(taken.lost):
+        await _repair(store, taken.lease, record)
+    found = await store.load(taken.lease.session_id)
+    if found is None:
+        raise SessionsUnavailable(f"session {taken.lease.session_id!r} was deleted while it was repaired")
+    return found
+
+
+def _last_first(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """What is cut off a turn must not be what an earlier one was sealed with."""
+    return sorted(records, key=lambda record: (record.base, record.started_at), reverse=True)
+
+
+async def _repair(store: Store, lease: Lease, record: RunRecord) -> None:
+    found = await store.load(lease.session_id, full=True)
+    said = found.messages if found is not None else ()
+    if record.keep == "rollback":
+        await store.cut(lease, record.base, of_run=record.run_id)
+        await store.record(lost(record, ()))
+        return
+    at, sealed = seal_lost(said[record.base :])
+    if sealed:
+        await store.write(lease, record.base + at, sealed)
+    await store.record(lost(record, said[record.base :]))
+
+
+async def recover(store: Store, owner: str) -> list[RunRecord]:
+    """Ends what lost owners have left, in the name of `owner`; the records, as they are then.
+
+    A run's session is taken for it once more, so that it can be ended. One that others repair already is left to them.
+    """
+    found = await store.lost()
+    if found:
+        look_again()
+    ended = [await _recover(store, owner, record) for record in found]
+    return [record for record in ended if record is not None]
+
+
+async def _recover(store: Store, owner: str, record: RunRecord) -> RunRecord | None:
+    if record.session_id is None:
+        final = lost(record, ())
+        await store.record(final)
+        return final
+    known = await store.run(record.run_id)
+    if known is None or known.status.is_final:  # others were faster, and somebody may have had a turn since
+        return None
+    taken = await store.take(replace(record, owner=owner), lease_for=LEASE)
+    if isinstance(taken, Busy):
+        return None
+    for each in _last_first({**{other.run_id: other for other in taken.lost}, record.run_id: record}.values()):
+        await _repair(store, taken.lease, each)
+    found = await store.load(record.session_id, full=True)
+    final = await store.run(record.run_id) or lost(record, ())
+    await store.close(taken.lease, final, len(found.messages) if found is not None else 0, ())
+    return final
+
+
+def lost(record: RunRecord, said: Sequence[Message]) -> RunRecord:
+    """The record of a run whose owner is gone, as it ends. `said`: what of it is stored."""
+    now = time.time()
+    usage = sum((message.usage for message in said if message.usage is not None), start=Usage(estimated=True))
+    return replace(
+        record,
+        status=RunStatus.CANCELLED,
+        cancellation=Cancellation(reason=CancelReason.OWNER_LOST, message="its process has ended", at=now),
+        receipt=CancelReceipt(requested_at=now, stopped_after_ms=0.0, confirmed=False),
+        usage=usage,
+        ended_at=now,
+    )

@@ -1,0 +1,81 @@
+"""What is asked of the runs of other processes: to stop, and to read mail."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+
+from halter.messages import Message
+from halter.outcome import Cancellation
+from halter.sessions.port import Asked, Mail, MailState
+from halter.sessions.sql.columns import packed, unpacked
+from halter.sessions.sql.schema import mail, runs
+from halter.sessions.sql.transaction import Transaction
+
+
+def ask_to_stop(tx: Transaction, run_id: str, cancellation: Cancellation) -> None:
+    """Of several that were not handed over yet, the first counts, made as strong as the strongest."""
+    asked = sa.select(runs.c.stop, runs.c.stop_nonce).where(runs.c.run_id == run_id, runs.c.live == 1)
+    row = tx.first(asked.with_for_update())
+    if row is None:
+        return
+    if row.stop is not None and row.stop_nonce is None:
+        cancellation = unpacked(row.stop, Cancellation).with_mode(cancellation.mode)
+    change = sa.update(runs).where(runs.c.run_id == run_id)
+    tx.execute(change.values(stop=packed(cancellation), stop_nonce=None))
+
+
+def send(tx: Transaction, run_id: str, said: Sequence[Message], nonce: str) -> int:
+    """`nonce`: of this call."""
+    if tx.again and (row := tx.first(sa.select(mail.c.key).where(mail.c.nonce == nonce))) is not None:
+        return row.key
+    is_live = tx.first(sa.select(runs.c.run_id).where(runs.c.run_id == run_id, runs.c.live == 1)) is not None
+    letter = {"run_id": run_id, "state": "waiting" if is_live else "returned", "data": packed(tuple(said))}
+    made = tx.execute(sa.insert(mail).values(**letter, nonce=nonce)).inserted_primary_key
+    assert made is not None
+    return made[0]
+
+
+def mail_state(tx: Transaction, number: int) -> MailState:
+    """What waits for a run that is over was not taken into its conversation."""
+    joined = mail.outerjoin(runs, runs.c.run_id == mail.c.run_id)
+    row = tx.first(sa.select(mail.c.state, runs.c.live).select_from(joined).where(mail.c.key == number))
+    if row is None or (row.state == "waiting" and not row.live):
+        return "returned"
+    return row.state
+
+
+def sort_mail(tx: Transaction, taken: Collection[int], returned: Collection[int]) -> None:
+    for state, numbers in (("taken", taken), ("returned", returned)):
+        if numbers:
+            tx.execute(sa.update(mail).where(mail.c.key.in_(numbers)).values(state=state))
+
+
+def is_anything_asked(tx: Transaction, owner: str) -> bool:
+    """A look that changes nothing: this is asked far more often than it is so."""
+    mine = (runs.c.owner == owner, runs.c.live == 1)
+    stops = sa.select(runs.c.run_id).where(*mine, runs.c.stop.is_not(None), runs.c.stop_nonce.is_(None))
+    letters = (
+        sa.select(mail.c.run_id)
+        .join(runs, runs.c.run_id == mail.c.run_id)
+        .where(*mine, mail.c.state == "waiting", mail.c.seen_nonce.is_(None))
+    )
+    return tx.first(sa.select(stops.union_all(letters).limit(1).subquery())) is not None
+
+
+def hand_over(tx: Transaction, owner: str, nonce: str) -> Asked:
+    """Marked with this call's `nonce`: if its answer is lost, it is the same call that asks for them again."""
+    mine = (runs.c.owner == owner, runs.c.live == 1)
+    stops = sa.update(runs).where(*mine, runs.c.stop.is_not(None), runs.c.stop_nonce.is_(None))
+    tx.execute(stops.values(stop_nonce=nonce))
+    letters = sa.update(mail).where(mail.c.run_id.in_(sa.select(runs.c.run_id).where(*mine)))
+    tx.execute(letters.where(mail.c.state == "waiting", mail.c.seen_nonce.is_(None)).values(seen_nonce=nonce))
+    stopped = tx.all(sa.select(runs.c.run_id, runs.c.stop).where(*mine, runs.c.stop_nonce == nonce))
+    sent = tx.all(sa.select(mail).where(mail.c.seen_nonce == nonce).order_by(mail.c.key))
+    return Asked(
+        stops={row.run_id: unpacked(row.stop, Cancellation) for row in stopped},
+        mail=tuple(
+            Mail(id=row.key, run_id=row.run_id, messages=unpacked(row.data, tuple[Message, ...])) for row in sent
+        ),
+    )

@@ -1,0 +1,97 @@
+"""How values lie in columns: any text in databases that do not take every character, and data as JSON.
+
+PostgreSQL refuses NUL in text, and neither database takes a lone surrogate, which tools and models do come up with.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import sqlalchemy as sa
+
+from halter.errors import SessionsUnavailable
+
+T = TypeVar("T")
+
+_TROUBLE = re.compile("[\\\\\0\t\n\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\(\\|0|t|n|u[0-9a-f]{4})")
+_SHORT = {"\\": "\\\\", "\0": "\\0", "\t": "\\t", "\n": "\\n"}
+_LONG = {short[1:]: sign for sign, short in _SHORT.items()}
+
+
+def escaped(text: str) -> str:
+    """The text without NUL, tabs, line ends and lone surrogates. `unescaped` gives it back."""
+    return _TROUBLE.sub(lambda found: _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}", text)
+
+
+def unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: _LONG.get(found[1]) or chr(int(found[1][1:], 16)), text)
+
+
+class AnyText(sa.types.TypeDecorator[str]):
+    """Text with any characters."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else escaped(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return unescaped(value) if value is not None and "\\" in value else value
+
+
+def tag_part(tag: str) -> str:
+    """What a column of `Tags` has in it if it has this tag."""
+    return f"\n{escaped(tag)}\t"
+
+
+class Tags(sa.types.TypeDecorator[Sequence[str]]):
+    """Several texts as one, each between two signs that no escaped text has: `tag_part` is how one is found in it."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[str] | None, dialect: sa.Dialect) -> str:
+        return "".join(map(tag_part, value or ()))
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> tuple[str, ...]:
+        return tuple(unescaped(tag) for tag in value[1:-1].split("\t\n")) if value else ()
+
+
+def packed(value: object) -> bytes:
+    """As JSON."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate: JSON has an escape for it, which msgspec neither writes nor reads
+        return json.dumps(msgspec.to_builtins(value, str_keys=True)).encode()
+
+
+def unpacked(data: bytes, given: type[T]) -> T:
+    """JSON as `packed` has written it. Raises `SessionsUnavailable` if it is nothing of that type."""
+    try:
+        return msgspec.json.decode(data, type=given)
+    except msgspec.DecodeError:
+        pass
+    try:
+        return msgspec.convert(json.loads(data), given)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise SessionsUnavailable(f"what is stored is no {given.__name__}: {error}", retryable=False) from error
+
+
+def unpacked_all(rows: Iterable[bytes], given: type[T]) -> tuple[T, ...]:
+    """Many at once: as one list, which is several times faster than one by one."""
+    data = list(rows)
+    try:
+        return msgspec.json.decode(b"[" + b",".join(data) + b"]", type=tuple[given, ...])  # pyright: ignore[reportInvalidTypeForm]
+    except msgspec.DecodeError:
+        return tuple(unpacked(row, given) for row in data)
+
+
+def any_json(data: bytes | None) -> Any:
+    """JSON of any shape; `None` where there is none."""
+    return None if data is None else unpacked(data, object)

@@ -1,0 +1,91 @@
+"""What is known of somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from halter.sessions.ranking import best
+from halter.sessions.records import Fact
+from halter.sessions.sql.columns import packed, unpacked
+from halter.sessions.sql.dialects import as_asked
+from halter.sessions.sql.held import change, locked
+from halter.sessions.sql.schema import fact_words, sessions
+from halter.sessions.sql.schema import facts as table
+from halter.sessions.sql.transaction import Transaction
+from halter.sessions.words import words
+
+_NEWEST = (table.c.updated_at.desc(), table.c.id.desc())
+
+
+def of(tx: Transaction, scope: str, limit: int | None) -> list[Fact]:
+    query = sa.select(table.c.data, table.c.recalled_at).where(table.c.scope == scope).order_by(*_NEWEST)
+    return [_fact(row) for row in tx.all(query.limit(limit))]
+
+
+def find(tx: Transaction, scope: str, text: str, limit: int) -> list[Fact]:
+    """The database finds those that share a word; which of them are best is the same everywhere."""
+    wanted = as_asked(words(text))
+    if not wanted:
+        return []
+    of_scope = table.c.scope == scope
+    among = tx.execute(sa.select(sa.func.count()).select_from(table).where(of_scope)).scalar_one()
+    sharing = sa.select(fact_words.c.rowid).where(tx.dialect.has_words(fact_words, wanted, all_of_them=False))
+    query = sa.select(table.c.data, table.c.recalled_at).where(of_scope, table.c.key.in_(sharing)).order_by(*_NEWEST)
+    return best([_fact(row) for row in tx.all(query)], text, limit, among=among)
+
+
+def _fact(row: Any) -> Fact:
+    return msgspec.structs.replace(unpacked(row.data, Fact), recalled_at=row.recalled_at)
+
+
+def alter(
+    tx: Transaction,
+    scope: str,
+    put: Sequence[Fact],
+    forget: Collection[str],
+    session_id: str | None,
+    known_from: int | None,
+    known_upto: int | None,
+) -> bool:
+    row = locked(tx, session_id) if session_id is not None else None
+    if known_from is not None:
+        if tx.again and row is not None and row.known_upto == known_upto:
+            return True
+        if row is None or row.known_upto != known_from:
+            return False
+    _delete(tx, table.c.scope == scope, table.c.id.in_([*forget, *(fact.id for fact in put)]))
+    for fact in put:
+        _enter(tx, scope, fact)
+    if row is not None and known_upto is not None:
+        change(tx, row.key, known_upto=known_upto)
+    return True
+
+
+def _enter(tx: Transaction, scope: str, fact: Fact) -> None:
+    about = {"scope": scope, "id": fact.id, "session_id": fact.session_id}
+    times = {"updated_at": fact.updated_at, "recalled_at": fact.recalled_at}
+    made = tx.execute(sa.insert(table).values(**about, **times, data=packed(fact))).inserted_primary_key
+    assert made is not None
+    tx.put_words(fact_words, [(made[0], words(fact.text))])
+
+
+def _delete(tx: Transaction, *which: sa.ColumnElement[bool]) -> None:
+    tx.execute(sa.delete(fact_words).where(fact_words.c.rowid.in_(sa.select(table.c.key).where(*which))))
+    tx.execute(sa.delete(table).where(*which))
+
+
+def forget_session(tx: Transaction, session_id: str) -> None:
+    _delete(tx, table.c.session_id == session_id)
+
+
+def known_upto(tx: Transaction, session_id: str) -> int:
+    row = tx.first(sa.select(sessions.c.known_upto).where(sessions.c.id == session_id))
+    return 0 if row is None else row.known_upto
+
+
+def recalled(tx: Transaction, ids: Collection[str], at: float) -> None:
+    tx.execute(sa.update(table).where(table.c.id.in_(ids)).values(recalled_at=at))

@@ -1,0 +1,86 @@
+"""A session's row, and who has its turn: read under a lock that lasts as long as the transaction."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from halter.errors import TurnLost
+from halter.sessions.port import Lease
+from halter.sessions.records import Session
+from halter.sessions.sql.columns import any_json
+from halter.sessions.sql.dialects import Dialect
+from halter.sessions.sql.schema import sessions
+from halter.sessions.sql.transaction import Transaction
+
+ABOUT = (
+    sessions.c.key,
+    sessions.c.id,
+    sessions.c.user_id,
+    sessions.c.title,
+    sessions.c.tags,
+    sessions.c.metadata,
+    sessions.c.state,
+    sessions.c.messages,
+    sessions.c.holder,
+    sessions.c.created_at,
+    sessions.c.updated_at,
+)
+
+
+_TURN = (sessions.c.owner, sessions.c.generation, sessions.c.expires_at, sessions.c.known_upto)
+
+
+def session_of(row: Any) -> Session:
+    """From a row with the columns of `ABOUT`."""
+    return Session(
+        id=row.id,
+        user=row.user_id,
+        title=row.title,
+        tags=row.tags,
+        metadata=any_json(row.metadata) or {},
+        state=any_json(row.state),
+        messages=row.messages,
+        holder=row.holder,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+@cache
+def _locked(dialect: Dialect) -> sa.Executable:
+    query = sa.select(*ABOUT, *_TURN, dialect.clock().label("now"))
+    return query.where(sessions.c.id == sa.bindparam("session_id")).with_for_update(of=sessions)
+
+
+def locked(tx: Transaction, session_id: str) -> Any:
+    """The session's row, and `now`, which nobody else changes until the transaction ends; `None` if there is none."""
+    return tx.first(_locked(tx.dialect), session_id=session_id)
+
+
+def held(tx: Transaction, lease: Lease) -> Any:
+    """The row of the session that this lease is for. Raises `TurnLost`."""
+    row = locked(tx, lease.session_id)
+    if row is None or (row.holder, row.generation) != (lease.run_id, lease.generation):
+        raise TurnLost(f"run {lease.run_id} has lost its turn on session {lease.session_id!r}")
+    return row
+
+
+@cache
+def _changed(dialect: Dialect, is_used: bool, is_leased: bool) -> sa.Update:
+    """The columns to set are those of the values that are given when it runs; and what the clock says."""
+    stamps: dict[str, Any] = {}
+    if is_used:
+        stamps["updated_at"] = dialect.clock()
+    if is_leased:
+        stamps["expires_at"] = dialect.clock() + sa.bindparam("lease_for", type_=sa.Double)
+    statement = sa.update(sessions).where(sessions.c.key == sa.bindparam("which"))
+    return statement.values(**stamps) if stamps else statement
+
+
+def change(tx: Transaction, key: int, *, is_used: bool = False, lease_for: float | None = None, **values: Any) -> None:
+    """Of a session that is locked. `is_used`: now. `lease_for`: seconds from now that its turn is its holder's."""
+    given = {"which": key, **values} if lease_for is None else {"which": key, "lease_for": lease_for, **values}
+    tx.execute(_changed(tx.dialect, is_used, lease_for is not None), given)

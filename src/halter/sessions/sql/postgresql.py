@@ -1,0 +1,104 @@
+"""A PostgreSQL database: on each event loop a pool of connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from halter.core.home import home_here
+from halter.sessions.sql.dialects import Dialect, Postgresql
+from halter.sessions.sql.migrations import POSTGRESQL, is_current, migrate
+
+T = TypeVar("T")
+
+CONNECTIONS = 10
+ABANDONED = 5_000  # milliseconds until the server ends a transaction whose process stands still: others wait for it
+MIGRATING = 0x68616C746572  # the key of the advisory lock: "halter"
+_lost: list[object] = []  # pools of another process: to close them would be to speak on its sockets
+
+
+class PostgresqlDatabase:
+    """The database at `url`, as libpq writes it. `where`: as errors name it; `patience`: seconds for one answer."""
+
+    def __init__(self, url: str, where: str, *, patience: float) -> None:
+        self._url = url
+        self._patience = patience
+        self.where = where
+        self.dialect: Dialect = Postgresql()
+
+    async def read(self, fn: Callable[[sa.Connection], T]) -> T:
+        """In a snapshot: what several queries find fits together."""
+        pool = self._here()
+        await pool.prepare()
+        async with pool.snapshots.begin() as connection:
+            return await connection.run_sync(fn)
+
+    async def write(self, fn: Callable[[sa.Connection], T]) -> T:
+        pool = self._here()
+        await pool.prepare()
+        async with pool.engine.begin() as connection:
+            return await connection.run_sync(fn)
+
+    async def aclose(self) -> None:
+        pool = home_here().kept.get(self)
+        if pool is not None:
+            await pool.aclose()
+
+    def _here(self) -> _Pool:
+        home = home_here()
+        pool = home.kept.get(self)
+        if pool is None:
+            pool = home.kept[self] = _Pool(self._url, self._patience)
+            home.at_close(pool.aclose, lost=pool.lose)
+        return pool
+
+
+class _Pool:
+    """That of one event loop."""
+
+    def __init__(self, url: str, patience: float) -> None:
+        self._is_ready = False
+        self.engine: AsyncEngine = create_async_engine(
+            "postgresql+asyncpg://",
+            connect_args={"dsn": url, "timeout": patience, "command_timeout": patience},
+            pool_size=CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=patience,
+            hide_parameters=True,
+        )
+        event.listen(self.engine.sync_engine, "connect", _connected)
+        self.snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ")
+
+    async def prepare(self) -> None:
+        if self._is_ready:
+            return
+        async with self.engine.begin() as connection:
+            await connection.run_sync(_prepare)
+        self._is_ready = True
+
+    async def aclose(self) -> None:
+        self._is_ready = False
+        await self.engine.dispose()
+
+    def lose(self) -> None:
+        _lost.append(self.engine)
+
+
+def _connected(connection: Any, record: object) -> None:
+    """With a statement: not all that stand between us and a server let settings through at the start."""
+    cursor = connection.cursor()
+    cursor.execute(f"SET idle_in_transaction_session_timeout = {ABANDONED}")
+    cursor.close()
+    connection.commit()
+
+
+def _prepare(connection: sa.Connection) -> None:
+    if is_current(connection):
+        return
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATING)))
+    if not is_current(connection):
+        migrate(connection, POSTGRESQL)

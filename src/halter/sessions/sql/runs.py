@@ -1,0 +1,107 @@
+"""Records of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from halter.sessions.port import RunQuery
+from halter.sessions.records import LateResult, RunRecord
+from halter.sessions.sql.columns import packed, tag_part, unpacked
+from halter.sessions.sql.dialects import Dialect
+from halter.sessions.sql.schema import mail, runs, sessions
+from halter.sessions.sql.transaction import Transaction
+
+
+def enter(tx: Transaction, record: RunRecord, generation: int | None = None) -> None:
+    """Enters or replaces a record. `generation`: of its lease, if it has got one now."""
+    values = {
+        "run_id": record.run_id,
+        "session_id": record.session_id,
+        "owner": record.owner,
+        "status": str(record.status),
+        "live": int(not record.status.is_final),
+        "tags": record.tags,
+        "started_at": record.started_at,
+        "ended_at": record.ended_at,
+        "data": packed(record),
+    }
+    if generation is not None:
+        values["generation"] = generation
+    tx.execute(_entered(tx.dialect, tuple(values)), values)
+
+
+@cache
+def _entered(dialect: Dialect, columns: tuple[str, ...]) -> Any:
+    new = dialect.insert(runs)
+    given = {name: new.excluded[name] for name in columns if name != "run_id"}
+    return new.on_conflict_do_update(index_elements=[runs.c.run_id], set_=given)
+
+
+def is_entered(tx: Transaction, record: RunRecord) -> bool:
+    """True if this is the record that there is."""
+    return get(tx, record.run_id) == record
+
+
+def add_late(tx: Transaction, run_id: str, late: LateResult) -> None:
+    row = tx.first(sa.select(runs.c.data).where(runs.c.run_id == run_id).with_for_update())
+    record = None if row is None else unpacked(row.data, RunRecord)
+    if record is None or (tx.again and late in record.late):
+        return
+    record = msgspec.structs.replace(record, late=(*record.late, late))
+    tx.execute(sa.update(runs).where(runs.c.run_id == run_id).values(data=packed(record)))
+
+
+def get(tx: Transaction, run_id: str) -> RunRecord | None:
+    row = tx.first(sa.select(runs.c.data).where(runs.c.run_id == run_id))
+    return None if row is None else unpacked(row.data, RunRecord)
+
+
+def find(tx: Transaction, query: RunQuery) -> list[RunRecord]:
+    asked = sa.select(runs.c.data).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+    if query.session_id is not None:
+        asked = asked.where(runs.c.session_id == query.session_id)
+    if query.status is not None:
+        asked = asked.where(runs.c.status == str(query.status))
+    if query.tag is not None:
+        asked = asked.where(tx.dialect.holds(runs.c.tags, tag_part(query.tag)))
+    if query.since is not None:
+        asked = asked.where(runs.c.started_at >= query.since)
+    if query.until is not None:
+        asked = asked.where(runs.c.started_at < query.until)
+    return [unpacked(row.data, RunRecord) for row in tx.all(asked.limit(query.limit).offset(query.offset))]
+
+
+@cache
+def _live(dialect: Dialect, is_of_one: bool) -> sa.Executable:
+    of_turn = (sessions.c.holder, sessions.c.generation.label("newest"), sessions.c.expires_at)
+    asked = (
+        sa.select(runs.c.run_id, runs.c.owner, runs.c.generation, runs.c.data, *of_turn, dialect.clock().label("now"))
+        .select_from(runs.outerjoin(sessions, sessions.c.id == runs.c.session_id))
+        .where(runs.c.live == 1)
+    )
+    return asked.where(runs.c.session_id == sa.bindparam("session")) if is_of_one else asked
+
+
+def lost(tx: Transaction, session_id: str | None = None) -> Iterator[RunRecord]:
+    """Those that are not final and that nobody carries any more; of one session, or of all."""
+    asked = _live(tx.dialect, session_id is not None)
+    for row in tx.all(asked) if session_id is None else tx.all(asked, session=session_id):
+        has_lease = (row.holder, row.newest) == (row.run_id, row.generation) and row.expires_at > row.now
+        if tx.is_dead(row.owner) or (row.generation is not None and not has_lease):
+            yield unpacked(row.data, RunRecord)
+
+
+def forget(tx: Transaction, *which: sa.ColumnElement[bool]) -> int:
+    """Deletes records, with their mail; how many."""
+    theirs = sa.select(runs.c.run_id).where(*which)
+    tx.execute(sa.delete(mail).where(mail.c.run_id.in_(theirs)))
+    return tx.execute(sa.delete(runs).where(*which)).rowcount
+
+
+def forget_before(tx: Transaction, before: float) -> int:
+    return forget(tx, runs.c.live == 0, runs.c.ended_at < before)

@@ -1,0 +1,123 @@
+"""A SQLite file: on each event loop one thread that writes and one that reads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.pool import NullPool
+
+from halter.core.home import home_here
+from halter.errors import SessionsUnavailable
+from halter.sessions.sql.dialects import Dialect, Sqlite
+from halter.sessions.sql.lane import Lane
+from halter.sessions.sql.migrations import SQLITE, is_current, migrate
+
+T = TypeVar("T")
+
+LOCKED = 1.0  # seconds that SQLite waits for another process before it says so; then we wait on
+_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON")
+
+
+class SqliteFile:
+    """The file at `path`; it is made with the first use. `where`: as errors name it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.where = f"the session file {str(path)!r}"
+        self.dialect: Dialect = Sqlite()
+
+    async def read(self, fn: Callable[[sa.Connection], T]) -> T:
+        lanes = self._here()
+        await lanes.prepare()
+        return await lanes.reading.call(fn)
+
+    async def write(self, fn: Callable[[sa.Connection], T]) -> T:
+        lanes = self._here()
+        await lanes.prepare()
+        return await lanes.writing.call(fn)
+
+    async def aclose(self) -> None:
+        lanes = home_here().kept.get(self)
+        if lanes is not None:
+            await lanes.aclose()
+
+    def _here(self) -> _Lanes:
+        home = home_here()
+        lanes = home.kept.get(self)
+        if lanes is None:
+            lanes = home.kept[self] = _Lanes(self._path)
+            home.at_close(lanes.aclose, lost=lanes.lose)
+        return lanes
+
+
+class _Lanes:
+    """Those of one event loop. Their engines are theirs alone: a forked child must not meet a lock of a lost thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.writing = Lane("sql-writer", _engine(path, "BEGIN IMMEDIATE"))
+        self.reading = Lane("sql-reader", _engine(path, "BEGIN"))
+        self._is_ready = False
+
+    async def prepare(self) -> None:
+        if not self._is_ready:
+            await self.writing.call(_prepare)
+            self._is_ready = True
+
+    async def aclose(self) -> None:
+        self._is_ready = False
+        await asyncio.gather(self.writing.aclose(), self.reading.aclose())
+
+    def lose(self) -> None:
+        self.writing.lose()
+        self.reading.lose()
+
+
+def _prepare(connection: sa.Connection) -> None:
+    if not is_current(connection):
+        migrate(connection, SQLITE)
+
+
+def _engine(path: Path, begin: str) -> sa.Engine:
+    engine = sa.create_engine("sqlite://", creator=partial(_connect, path), poolclass=NullPool, hide_parameters=True)
+    event.listen(engine, "connect", partial(_connected, path))
+    event.listen(engine, "begin", partial(_begin, path, begin))
+    return engine
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=LOCKED, isolation_level=None)
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}").close()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connected(path: Path, connection: Any, record: Any) -> None:
+    record.info["file"] = _identity(path)
+
+
+def _begin(path: Path, begin: str, connection: sa.Connection) -> None:
+    """SQLAlchemy leaves this to the driver, which would begin with the first change: too late for a lock."""
+    if connection.info["file"] != _identity(path):
+        raise SessionsUnavailable(f"the session file {str(path)!r} was removed or replaced while it was in use")
+    connection.exec_driver_sql(begin)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is: what is written to one that was removed is lost."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
