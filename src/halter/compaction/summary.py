@@ -1,0 +1,80 @@
+"""The run that writes a summary: it asks a model and nothing else, so that a stop ends it as any other run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from halter.compaction.settings import CONVERSATION
+from halter.core.context import RunContext
+from halter.core.ports import Model
+from halter.core.runnable import Runnable
+from halter.errors import OutputInvalid
+from halter.features import Features
+from halter.messages import PAUSED, Message
+from halter.models.prices import max_output
+from halter.outputs import broken_off
+from halter.request import ModelRequest, Settings
+
+LONGEST: Final = 8_192  # tokens that a summary may take, its thinking included
+BEFORE: Final = "Summary of what came before:\n"
+
+
+class Summarising(Runnable[str]):
+    """One summary of a conversation in `pieces`: each is summarised together with the summary of those before it.
+
+    `window`: tokens that the model takes, if that is known.
+    """
+
+    kind = "compaction"
+    _name = "compaction"
+    _description = "Summarises the earlier part of a conversation."
+
+    def __init__(self, model: Model, template: str, pieces: Sequence[str], *, window: int | None) -> None:
+        self._model = model
+        self._template = template
+        self._pieces = tuple(pieces)
+        self._settings = _settings(model, window)
+
+    @property
+    def model_name(self) -> str:
+        return self._model.name
+
+    async def execute(self, ctx: RunContext) -> str:
+        """The summary. Raises `ProviderError`: `OutputInvalid` for what is none, or not a whole one."""
+        summary = ""
+        for piece in self._pieces:
+            before = f"{BEFORE}{summary}\n\n" if summary else ""
+            asked = self._template.replace(CONVERSATION, f"{before}{piece}")
+            request = ModelRequest(messages=(Message.user(asked),), settings=self._settings)
+            summary = _whole(await self._model.respond(request, ctx))
+        return summary
+
+
+def longest_summary(window: int | None) -> int:
+    """Tokens that a summary may take."""
+    return LONGEST if window is None else max(1, min(LONGEST, window // 4))
+
+
+def _settings(model: Model, window: int | None) -> Settings:
+    features = getattr(model, "features", None)
+    if isinstance(features, Features) and "max_output_tokens" not in features.settings:
+        return Settings()
+    return Settings(max_output_tokens=min(longest_summary(window), max_output(model.name) or LONGEST))
+
+
+def _whole(answer: Message) -> str:
+    """Half a summary would be taken for a whole one ever after."""
+    broken = broken_off(answer)
+    if broken is not None:
+        raise broken
+    text = answer.text.strip()
+    if answer.interrupted or answer.finish_reason == PAUSED:
+        raise _unusable("it was cut off", text)
+    if not text:
+        raise _unusable("it is empty", text)
+    return text
+
+
+def _unusable(why: str, text: str) -> OutputInvalid:
+    return OutputInvalid(f"the answer is no summary: {why}", text=text, reasons=(why,))
