@@ -22,6 +22,7 @@ ROOMS = {
     **dict.fromkeys(
         [
             "net",
+            "children",
             "models",
             "agent",
             "turns",
@@ -37,6 +38,8 @@ ROOMS = {
             "terminations",
             "crews",
             "flows",
+            "compaction",
+            "facts",
             "stores",
             "sessions",
             "bridges",
@@ -59,6 +62,7 @@ INSIDE_FUNCTIONS = {
     ("tools.isolated_child", "multiprocessing"): "needed only in the child",
     ("core.threads", "uvloop"): "the one optional dependency of the base install",
     ("models.http", "halter.net.sockets"): "loads aiohttp: at the first request, not when a model is named",
+    ("sessions.opening", "halter.sessions.sql"): "loads SQLAlchemy, an extra: when sessions are kept in a database",
 }
 
 

@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from halter import checked
+from halter.compaction.settings import ON_SESSIONS, Compaction
 from halter.core.context import RunContext
 from halter.core.metering import NO_PRICE
 from halter.core.ports import Model
 from halter.core.runnable import Runnable
 from halter.errors import ConfigurationError
+from halter.facts.facts import Facts
 from halter.features import Features
 from halter.hooks import Hooks, called, overrides
 from halter.messages import Message, as_messages
@@ -46,6 +48,10 @@ class Agent(Runnable[T]):
     conversation over. `max_turns`: how many answers one run may take at most; a run whose last answer calls tools fails
     with `TurnsExhausted`. `hooks`: where your code looks into a run.
 
+    `memory`: what it learns of its users and knows in later conversations, on sessions; see `Facts`. `compaction`: what
+    becomes of conversations that outgrow the model's window, see `Compaction`; without it, those on sessions are
+    compacted as by `Compaction()`, others not; with `None`, none are.
+
     `settings`: temperature, length, reasoning and the like, over the model's own. `output`: the type of the answer, if
     it is not text: a msgspec Struct, a dataclass, a TypedDict, a pydantic model, or any type that JSON can be read
     into; `result.output` is one of it. `output_retries`: how often in one run the model is told what is wrong with an
@@ -72,6 +78,8 @@ class Agent(Runnable[T]):
         max_turns: int = ...,
         hooks: Hooks | None = ...,
         settings: Settings = ...,
+        memory: Facts | None = ...,
+        compaction: Compaction | None = ...,
         output: None = None,
         output_retries: int = ...,
     ) -> None: ...
@@ -91,6 +99,8 @@ class Agent(Runnable[T]):
         max_turns: int = ...,
         hooks: Hooks | None = ...,
         settings: Settings = ...,
+        memory: Facts | None = ...,
+        compaction: Compaction | None = ...,
         output: type[T],
         output_retries: int = ...,
     ) -> None: ...
@@ -110,6 +120,8 @@ class Agent(Runnable[T]):
         max_turns: int = ...,
         hooks: Hooks | None = ...,
         settings: Settings = ...,
+        memory: Facts | None = ...,
+        compaction: Compaction | None = ...,
         output: Any,
         output_retries: int = ...,
     ) -> None: ...
@@ -128,6 +140,8 @@ class Agent(Runnable[T]):
         max_turns: int = 100,
         hooks: Hooks | None = None,
         settings: Settings = Settings(),  # noqa: B008 - frozen
+        memory: Facts | None = None,
+        compaction: Compaction | None = ON_SESSIONS,
         output: Any = None,
         output_retries: int = 1,
     ) -> None:
@@ -141,6 +155,8 @@ class Agent(Runnable[T]):
         self.max_turns = checked.whole("max_turns", max_turns, at_least=1)
         self.hooks = _hooks(hooks)
         self.settings = _settings(settings)
+        self.memory = _memory(memory)
+        self.compaction = _compaction(compaction)
         self.answer: AnswerType[T] | None = None if output is None else AnswerType(output)
         self.output_retries = checked.whole("output_retries", output_retries, at_least=0)
         self._check_features()
@@ -184,17 +200,24 @@ class Agent(Runnable[T]):
     def check_price(self) -> None:
         if getattr(self.model, "price", None) is None:
             raise ConfigurationError(NO_PRICE.format(self.model.name))
+        summarising = None if self.compaction is None else self.compaction.model
+        if summarising is not None and getattr(summarising, "price", None) is None:
+            raise ConfigurationError(NO_PRICE.format(summarising.name))
         for agent in self.toolbox.handoffs.values():
             agent.check_price()
 
     async def execute(self, ctx: RunContext) -> Any:
         """Turns until the model has answered, as it should, and nobody has sent anything more; the last answer."""
-        if self.hooks is None:
-            return await Turns(self, ctx).run()
-        on_cancel = ctx.on_cancel(partial(_tell, self.hooks, ctx)) if overrides(self.hooks, "on_cancel") else None
-        await called(self.hooks, "before_run", ctx)
-        output = await Turns(self, ctx).run()
-        await called(self.hooks, "after_run", ctx, output)
+        turns = Turns(self, ctx)
+        output = await (turns.run() if self.hooks is None else self._run_with(self.hooks, turns, ctx))
+        turns.learn()
+        return output
+
+    async def _run_with(self, hooks: Hooks, turns: Turns, ctx: RunContext) -> Any:
+        on_cancel = ctx.on_cancel(partial(_tell, hooks, ctx)) if overrides(hooks, "on_cancel") else None
+        await called(hooks, "before_run", ctx)
+        output = await turns.run()
+        await called(hooks, "after_run", ctx, output)
         if on_cancel is not None:
             on_cancel.end()
         return output
@@ -222,6 +245,20 @@ def _settings(given: Any) -> Settings:
     if not isinstance(given, Settings):
         raise ConfigurationError(
             f"settings must be Settings, as in Settings(temperature=0.5), not {type(given).__name__}"
+        )
+    return given
+
+
+def _memory(given: Any) -> Facts | None:
+    if given is not None and not isinstance(given, Facts):
+        raise ConfigurationError(f"memory must be Facts, as in Agent(…, memory=Facts()), not {given!r}")
+    return given
+
+
+def _compaction(given: Any) -> Compaction | None:
+    if given is not None and not isinstance(given, Compaction):
+        raise ConfigurationError(
+            f"compaction must be a Compaction, as in Agent(…, compaction=Compaction()), or None, not {given!r}"
         )
     return given
 

@@ -252,7 +252,7 @@ class SessionsUnavailable(SessionError):
 
 
 class TurnLost(SessionError):
-    """The run's turn on its session is not its own any more: it was not renewed in time, and somebody else has taken it.
+    """The run's turn on its session is not its own any more: it was not renewed in time, and somebody else has it.
 
     Nothing that it says from here on is stored.
     """

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from halter import checked, events
 from halter.codec import Unfit
+from halter.compaction.compacting import Compacting
+from halter.core.attempt import Attempt
 from halter.core.calls import call_tools
 from halter.core.context import RunContext
-from halter.core.history import for_model
 from halter.core.tool_context import ToolContext
-from halter.errors import ToolError, TurnsExhausted
+from halter.errors import ContextTooLong, ToolError, TurnsExhausted
+from halter.facts.memory import Memory
 from halter.hooks import called, overrides
 from halter.messages import Message, ToolCall, ToolResult
 from halter.request import ModelRequest
@@ -28,11 +31,11 @@ class Turns:
     def __init__(self, agent: Agent[Any], ctx: RunContext) -> None:
         self.agent = agent
         self.ctx = ctx
+        self._memory = None if agent.memory is None else Memory(agent.memory, agent.model, ctx)
         self._most = agent.max_turns
         self._repairs = agent.output_retries
         self._has_called = False
-        self._told: list[Message] = []  # the conversation as the model gets it, so far
-        self._known = 0  # messages of the conversation that are in it
+        self._compacting = Compacting(ctx)
         self._handoff: tuple[ToolCall, Agent[Any] | str] | None = None  # that the last answer has asked for
         self._is_left = False  # handed over to somebody outside
 
@@ -41,6 +44,8 @@ class Turns:
         ctx = self.ctx
         for message in ctx.input:
             ctx.say(message)
+        if self._memory is not None:
+            await self._memory.recall()
         while True:
             step = ctx.begin_step()
             answer = await self._ask()
@@ -57,7 +62,7 @@ class Turns:
                         f"agent {self.agent.name!r} still calls tools after {step} turns, its max_turns"
                     )
                 ctx.steered()
-            elif not ctx.steered() or step >= self._most:
+            elif step >= self._most or not ctx.steered():  # what no turn comes for is undelivered
                 done, value = self._read(answer, is_last=step >= self._most)
                 if done:
                     return value
@@ -66,22 +71,44 @@ class Turns:
             if correction is not None:
                 ctx.say(correction)
 
+    def learn(self) -> None:
+        """The run is about to complete: what was said is learned from afterwards."""
+        if self._memory is not None:
+            self._memory.learn()
+
     # --- the model ------------------------------------------------------------------------------------------
 
     async def _ask(self) -> Message:
-        agent, ctx = self.agent, self.ctx
-        request = await self._request()
-        request = await called(agent.hooks, "before_model", ctx, request) or request
-        answer = await agent.model.respond(request, ctx)
+        """The model's answer. A conversation that is too long is compacted: before, or when it was refused as such."""
+        agent, ctx, compacting = self.agent, self.ctx, self._compacting
+        instructions = await self._instructions()
+        request = self._request(instructions)
+        if await compacting.before_request(agent, request):
+            request = self._request(instructions)
+        attempt = Attempt(ctx)
+        try:
+            request, answer = await self._send(request, attempt)
+        except ContextTooLong as refusal:
+            ctx.token.raise_if_cancelled()
+            if attempt.has_shown or not await compacting.after_refusal(agent, request, refusal):
+                raise
+            attempt.discard()
+            request, answer = await self._send(self._request(instructions), ctx)
+        compacting.answered(request, answer)
         await called(agent.hooks, "after_model", ctx, answer)
         return answer
 
-    async def _request(self) -> ModelRequest:
+    async def _send(self, request: ModelRequest, ctx: RunContext) -> tuple[ModelRequest, Message]:
+        """The request as a hook has changed it, and its answer."""
+        request = await called(self.agent.hooks, "before_model", self.ctx, request) or request
+        await ctx.committed()
+        return request, await self.agent.model.respond(request, ctx)
+
+    def _request(self, instructions: str) -> ModelRequest:
         agent = self.agent
-        told = await self._instructions()
-        system = (Message.system(told),) if told else ()
+        system = (Message.system(instructions),) if instructions else ()
         return ModelRequest(
-            messages=(*system, *self._conversation()),
+            messages=(*system, *self._with_memory(self._compacting.told.messages())),
             settings=agent.settings,
             tools=agent.toolbox.specs,
             # A choice that is forced holds until a tool has been called: else the agent could never answer.
@@ -89,13 +116,8 @@ class Turns:
             output=agent.schema,
         )
 
-    def _conversation(self) -> list[Message]:
-        """What came before this run is repaired once; what it adds is whole."""
-        messages = self.ctx.messages
-        new = messages[self._known :]
-        self._told.extend(new if self._known else for_model(new))
-        self._known = len(messages)
-        return self._told
+    def _with_memory(self, told: Sequence[Message]) -> Sequence[Message]:
+        return told if self._memory is None else self._memory.told_with(told)
 
     async def _instructions(self) -> str:
         given = self.agent.instructions
@@ -167,4 +189,5 @@ class Turns:
         self.agent = agent
         self._repairs = agent.output_retries
         self._has_called = False
+        self._compacting.handed_off()
         self.ctx.hand_off(agent.name)

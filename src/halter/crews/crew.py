@@ -81,6 +81,10 @@ class Crew(Runnable[Any]):
     def check_input(self, input: Any) -> Inputs:
         return read_inputs(input, self.inputs)
 
+    def goes_on(self, input: Inputs) -> bool:
+        """Without names to fill in, there is nothing that could make it other work."""
+        return not input
+
     def check_state(self, state: Any) -> CrewState | None:
         if state is None:
             return None

@@ -14,6 +14,7 @@ from halter.core.context import RunContext
 from halter.core.ports import Model
 from halter.crews.braces import fill, inputs_of, names_in
 from halter.errors import ConfigurationError
+from halter.facts.facts import Facts
 from halter.hooks import Hooks
 from halter.outputs import AnswerType
 from halter.request import Settings, ToolChoice
@@ -32,6 +33,7 @@ class MemberOptions(TypedDict, total=False):
     max_turns: int
     hooks: Hooks | None
     settings: Settings
+    memory: Facts | None
     output_retries: int
 
 

@@ -38,11 +38,15 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn is yours. `lost`: runs on this session that had an owner and have none any more; repair comes first."""
+    """The turn is yours. `lost`: runs on this session that had an owner and have none any more; repair comes first.
+
+    `before`: the record of this run's id that yours has replaced.
+    """
 
     lease: Lease
     conversation: Conversation
     lost: tuple[RunRecord, ...] = ()
+    before: RunRecord | None = None
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +219,7 @@ class Store(Protocol):
         ...
 
     async def cut(self, lease: Lease, to: int, *, of_run: str | None = None) -> None:
-        """Deletes all messages from the position `to` on, and compactions that reach further, or that this run has made.
+        """Deletes all messages from the position `to` on, and compactions that reach further or are of this run.
 
         Raises `TurnLost`.
         """

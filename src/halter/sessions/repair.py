@@ -67,11 +67,13 @@ async def _recover(store: Store, owner: str, record: RunRecord) -> RunRecord | N
         final = lost(record, ())
         await store.record(final)
         return final
-    known = await store.run(record.run_id)
-    if known is None or known.status.is_final:  # others were faster, and somebody may have had a turn since
-        return None
     taken = await store.take(replace(record, owner=owner), lease_for=LEASE)
     if isinstance(taken, Busy):
+        return None
+    before = taken.before
+    if before is None or before.status.is_final:  # others were faster, and somebody may have had a turn since
+        length = taken.conversation.session.messages
+        await store.close(taken.lease, before or lost(record, ()), length, ())
         return None
     for each in _last_first({**{other.run_id: other for other in taken.lost}, record.run_id: record}.values()):
         await _repair(store, taken.lease, each)

@@ -70,7 +70,7 @@ class Meeting:
     def _open(self) -> None:
         """New work begins with an input; without one, the work of the state goes on."""
         ctx, before = self.ctx, self.ctx.state or TeamState()
-        for message in (*before.messages, *ctx.input):
+        for message in (*before.messages[len(ctx.messages) :], *ctx.input):
             ctx.say(message)
         if ctx.input:
             since = len(ctx.messages) - len(ctx.input)

@@ -76,10 +76,11 @@ class MemoryStore:
             self._sessions[id] = kept
             generation = next(self._generations)
             kept.give(Turn(record.run_id, record.owner, now + lease_for, generation), ticket)
+            before = self._runs.get(record.run_id)
             self._runs.put(msgspec.structs.replace(record, base=len(kept.messages)), generation)
             lost = tuple(self._lost(now, of=id))
             lease = Lease(session_id=id, run_id=record.run_id, generation=generation)
-            return Taken(lease=lease, conversation=kept.conversation(full=False), lost=lost)
+            return Taken(lease=lease, conversation=kept.conversation(full=False), lost=lost, before=before)
 
     async def queue(self, session_id: str, run_id: str, owner: str, *, lease_for: float, first: bool) -> int:
         with _lock:

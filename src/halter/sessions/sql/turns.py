@@ -49,11 +49,12 @@ def take(tx: Transaction, record: RunRecord, lease_for: float, ticket: int | Non
     )
     if ticket is not None:
         leave(tx, ticket)
+    before = runs.get(tx, record.run_id)
     runs.enter(tx, msgspec.structs.replace(record, base=row.messages), lease.generation)
     lost = tuple(runs.lost(tx, row.id))
     was = conversation(tx, row)
     now = msgspec.structs.replace(was.session, holder=record.run_id)
-    return Taken(lease=lease, conversation=msgspec.structs.replace(was, session=now), lost=lost)
+    return Taken(lease=lease, conversation=msgspec.structs.replace(was, session=now), lost=lost, before=before)
 
 
 def _made(tx: Transaction, session_id: str) -> Any:
