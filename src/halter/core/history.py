@@ -49,16 +49,23 @@ def paired(messages: Sequence[Message], calls_of: Callable[[Message], Iterable[s
     for message in messages:
         results: list[ToolResult] = []
         answers.append((message, results))
-        if message.role == "assistant":
-            waiting |= {id: [results] * number for id, number in Counter(calls_of(message)).items()}
-        for result in _results_in(message):
-            if waiting.get(result.call_id):
-                waiting[result.call_id].pop().append(result)
-    return [each for message, results in answers for each in _with_results(message, results)]
+        if message.role == "assistant" and (calls := tuple(calls_of(message))):
+            waiting |= {id: [results] * number for id, number in Counter(calls).items()}
+        elif message.role == "tool":
+            for result in _results_in(message):
+                if waiting.get(result.call_id):
+                    waiting[result.call_id].pop().append(result)
+    found: list[Paired] = []
+    for message, results in answers:
+        if message.role == "tool" or results or not message.parts:
+            found += _with_results(message, results)
+        else:
+            found.append(Paired(message))  # most messages of a long conversation
+    return found
 
 
 def _results_in(message: Message) -> Iterator[ToolResult]:
-    return (part for part in message.parts if isinstance(part, ToolResult) and message.role == "tool")
+    return (part for part in message.parts if isinstance(part, ToolResult))
 
 
 def _with_results(message: Message, results: list[ToolResult]) -> Iterator[Paired]:
@@ -153,6 +160,8 @@ def _repaired(messages: Sequence[Message]) -> Iterator[Message]:
     pairs = iter(paired(messages))
     for message, answered in pairs:
         yield message
+        if message.role != "assistant" or not (answered or message.tool_calls):
+            continue
         given = next(pairs).message.parts if answered else ()
         left = Counter(part.call_id for part in given if isinstance(part, ToolResult))
         missing: list[ToolResult] = []
