@@ -14,7 +14,9 @@ from bench.formats import measure_formats
 from bench.imports import measure_imports
 from bench.memory import measure_held, measure_idle
 from bench.rounds import Options
+from bench.sessions import measure_turns, measure_writing
 from bench.stop import measure_crowd, measure_stop
+from bench.stored import measure_loading, measure_searching
 from bench.table import Table
 
 Measure = Callable[[Options], Table]
@@ -29,6 +31,10 @@ SUBJECTS: dict[str, tuple[Sequence[Measure], str]] = {
     "agents": (
         (measure_nesting, measure_calls, measure_agents),
         "what nesting, a tool call, and a thousand agents at once cost",
+    ),
+    "sessions": (
+        (measure_turns, measure_writing, measure_loading, measure_searching),
+        "what a session adds, a hundred writing at once, 10,000 messages",
     ),
     "memory": ((measure_idle, measure_held), "of an idle stream, and of a long run that is held"),
     "import": ((measure_imports,), "how long `import halter` takes"),
@@ -47,7 +53,7 @@ python -m bench --write                all of it, into docs/benchmarks.md"""
 
 
 def _parser() -> argparse.ArgumentParser:
-    subjects = "\n".join(f"  {name:8}{about}" for name, (_, about) in SUBJECTS.items())
+    subjects = "\n".join(f"  {name:10}{about}" for name, (_, about) in SUBJECTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=DESCRIPTION,

@@ -7,7 +7,7 @@ import platform
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 
-PACKAGES = ("halter", "aiohttp", "openai", "anthropic", "google-genai", "msgspec", "uvloop")
+PACKAGES = ("halter", "aiohttp", "openai", "anthropic", "google-genai", "msgspec", "uvloop", "sqlalchemy", "asyncpg")
 
 
 def describe(loop: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halter.core.history import MARKER, NOT_RUN, for_model, paired, seal
+from halter.core.history import LOST, MARKER, NOT_RUN, for_model, paired, seal, seal_lost
 from halter.messages import Message, Part, Text, ToolCall, ToolResult
 
 
@@ -46,6 +46,39 @@ def test_calls_at_the_end_of_a_conversation_are_sealed_as_never_run() -> None:
 def test_a_conversation_without_open_calls_lacks_nothing(messages: list[Message]) -> None:
     """Sealing is for open calls alone."""
     assert seal(messages) is None
+
+
+def lost(id: str) -> ToolResult:
+    return ToolResult(id, LOST, is_error=True)
+
+
+@pytest.mark.scenario("D44")
+@pytest.mark.parametrize(
+    ("said", "sealed"),
+    [
+        ([HI, asked("a", "b")], (2, (lost("a"), lost("b")))),
+        ([HI, asked("a", "b", "c"), answered("b")], (2, (lost("a"), ToolResult("b", "of b"), lost("c")))),
+        ([HI, asked("a", "a"), answered("a")], (2, (ToolResult("a", "of a"), lost("a")))),
+    ],
+    ids=["none had ended", "the one in the middle had", "equal ids"],
+)
+def test_the_calls_of_a_turn_that_was_lost_have_their_results_in_their_order(
+    said: list[Message], sealed: tuple[int, tuple[ToolResult, ...]]
+) -> None:
+    """Also those that ended before the ones before them; once more it changes nothing."""
+    at, parts = sealed
+    assert seal_lost(said) == (at, (Message("tool", parts, interrupted=True),))
+    whole = [*said[:at], Message("tool", parts, interrupted=True)]
+    assert seal_lost(whole) == (len(whole), ())
+
+
+@pytest.mark.scenario("D44")
+@pytest.mark.parametrize("said", [[HI], [HI, asked("a"), answered("a")]], ids=["asked", "tools done"])
+def test_a_turn_that_was_lost_before_its_answer_is_marked(said: list[Message]) -> None:
+    """The answer that never came says nothing but that it was cut off."""
+    assert seal_lost(said) == (len(said), (Message("assistant", (), interrupted=True),))
+    assert seal_lost([*said, asked(text="whole")]) == (len(said) + 1, ())
+    assert seal_lost([]) == (0, ())
 
 
 # --- the marker ---------------------------------------------------------------------------------------------

@@ -26,6 +26,13 @@ OPENAI, ANTHROPIC = "openai:any", "anthropic:any"
 SAYS = {
     "agent_in_agent": ("researcher: stopped (parent_cancelled)", "editor: stopped (user_stop)"),
     "approvals": ("delete_file: ok: old.log is gone", "files: ['notes.md']"),
+    "chat_session": (
+        "assistant: A river begins almost nowhere, [stopped]",
+        "assistant: calls post\n     tool: This call was lost with the process that ran it",
+        "assistant: I cannot tell: please have a look.",
+        "'Write on rivers.': cancelled user_stop (the stop button)\n'Go on, briefly.': completed",
+        "'Post it, please.': cancelled owner_lost",
+    ),
     "crew": ("done: research; cut short: write", "asked again: write", "A river begins almost nowhere, in the rain."),
     "flow": (
         '"done":["plan","write","judge"],"pending":[{"step":"write"',
@@ -33,6 +40,10 @@ SAYS = {
     ),
     "payment": ("track: cancelled", "pay: ok", "paid: ['R-17']"),
     "race": ("stopped (lost_race)", "the winner says: Rivers run."),
+    "remembers": (
+        "known of anna: Anna must not eat nuts.",
+        "- Anna must not eat nuts.]\\n\\nWhat may Anna eat tonight?",
+    ),
     "shell_tree": ("running: []", "process"),
     "team": ("critic: Lovely. APPROVED", "the end: critic has ended with 'APPROVED'"),
     "structured_output": ("missing required field `currency`", "Elbe Paper Ltd. wants 37.50 EUR"),

@@ -17,6 +17,9 @@ from halter.sessions.sql.schema import mail, runs, sessions
 from halter.sessions.sql.transaction import Transaction
 
 
+_ONE = sa.select(runs.c.data).where(runs.c.run_id == sa.bindparam("run"))
+
+
 def enter(tx: Transaction, record: RunRecord, generation: int | None = None) -> None:
     """Enters or replaces a record. `generation`: of its lease, if it has got one now."""
     values = {
@@ -57,7 +60,7 @@ def add_late(tx: Transaction, run_id: str, late: LateResult) -> None:
 
 
 def get(tx: Transaction, run_id: str) -> RunRecord | None:
-    row = tx.first(sa.select(runs.c.data).where(runs.c.run_id == run_id))
+    row = tx.first(_ONE, run=run_id)
     return None if row is None else unpacked(row.data, RunRecord)
 
 
