@@ -14,7 +14,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from halter import events
@@ -25,12 +24,12 @@ from halter.core.context import RunContext
 from halter.core.current import CURRENT, CurrentRun, call_of
 from halter.core.frames import where
 from halter.core.ids import new_id
-from halter.core.keeping import Keeping
+from halter.core.keeping import Keeping, said_in
 from halter.core.lifecycle import Ending, advance
 from halter.core.lockfree import Wakers
 from halter.core.log import Log
 from halter.core.options import RunOptions
-from halter.core.ports import Definition, Opened, SessionTurn
+from halter.core.ports import Definition, SessionTurn
 from halter.core.reply import Reply
 from halter.core.resources import Owner, Resource
 from halter.core.run_token import RunToken
@@ -82,7 +81,7 @@ class Execution:
         self.calls: list[Call] = []  # of the turn that is under way
         # What it produces.
         self.voice = Voice(self)
-        self.conversation: list[Message] = [*options.history, *_said_in(options.state)]
+        self.conversation: list[Message] = [*options.history, *said_in(options.state)]
         self.base = len(self.conversation)  # messages of it that were there before this run
         self.compaction: tuple[int, tuple[Message, ...]] | None = None  # for a model, these stand for the first ones
         self.keeping = Keeping(self, options.session.turn()) if options.session is not None else None
@@ -194,27 +193,23 @@ class Execution:
             ancestor = ancestor.parent
 
     @property
-    def session_id(self) -> str | None:
-        """The session that it belongs to, or the nearest run above it that has one."""
-        keeping = self._keeping_over()
-        return keeping.turn.session_id if keeping is not None else None
+    def session_turn(self) -> SessionTurn | None:
+        """Its turn on a session, or that of the nearest run above it that has one."""
+        if self.keeping is not None and self.keeping.turn.session_id is not None:
+            return self.keeping.turn
+        return self.parent.session_turn if self.parent is not None else None
 
     @property
-    def session_turn(self) -> SessionTurn | None:
-        """The turn on that session."""
-        keeping = self._keeping_over()
-        return keeping.turn if keeping is not None else None
+    def session_id(self) -> str | None:
+        """The id of that session."""
+        turn = self.session_turn
+        return None if turn is None else turn.session_id
 
     @property
     def session_key(self) -> Hashable:
         """The same, and where that session is kept; `None` without one."""
-        keeping = self._keeping_over()
-        return keeping.turn.key if keeping is not None and keeping.turn.session_id is not None else None
-
-    def _keeping_over(self) -> Keeping | None:
-        if self.keeping is not None and self.keeping.turn.session_id is not None:
-            return self.keeping
-        return self.parent._keeping_over() if self.parent is not None else None
+        turn = self.session_turn
+        return None if turn is None else turn.key
 
     # --- starting -------------------------------------------------------------------------------------------
 
@@ -264,7 +259,7 @@ class Execution:
 
     async def _main(self) -> None:
         try:
-            output = await (self._body() if self.keeping is None else self._kept_body(self.keeping))
+            output = await (self._body() if self.keeping is None else self.keeping.run(self._body))
             ending = Ending(RunStatus.COMPLETED, output=output)
         except BaseException as error:  # also SystemExit: it must not travel through the loop
             ending = self._ending_of(error)
@@ -288,31 +283,6 @@ class Execution:
 
     def _body(self) -> Coroutine[Any, Any, Any]:
         return self.definition.execute(RunContext(self))
-
-    async def _kept_body(self, keeping: Keeping) -> Any:
-        """On a session: from its turn on until all that was said is stored."""
-        answered = await keeping.open()
-        request = self.request()
-        if request is not None:  # also one that would have let the turn end: it has not begun
-            raise RunCancelled(f"stopped before its turn: {request}", cancellation=request)
-        starting.announce(self)
-        if answered is not None:
-            return starting.answer_as(self, answered)
-        keeping.begin()
-        output = await self._body()
-        await keeping.committed()
-        return output
-
-    def begin_with(self, opened: Opened) -> int:
-        """Takes what its session has for it; how many messages of its conversation are stored."""
-        state = opened.state if self.definition.goes_on(self.options.input) else None
-        if state is not None:
-            self.state = self.state_before = self.definition.check_state(state)
-        self.definition.check_options(replace(self.options, state=self.state, session=None))
-        if not self.conversation:
-            self.conversation.extend(_said_in(self.state) or opened.messages)
-        self.base = len(self.conversation)
-        return self.base
 
     def _ending_of(self, error: BaseException) -> Ending:
         task = self.task
@@ -561,11 +531,6 @@ class Execution:
         if self.keeping is not None:
             self.keeping.changed()
 
-    def results_so_far(self) -> tuple[Message, ...]:
-        """Of the calls that are under way, what has ended, as the message that it will be part of."""
-        results = tuple(call.result for call in self.calls if call.result is not None)
-        return (Message("tool", results),) if results and "finish" not in self.claims else ()
-
     def work(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Work for the run that neither a stop nor the end of `asyncio.run` cuts short."""
         assert self.home is not None
@@ -577,11 +542,6 @@ class Execution:
 
     def __repr__(self) -> str:
         return f"<Execution {self.definition.name} {self.id} {self.shown_status}>"
-
-
-def _said_in(state: Any) -> tuple[Message, ...]:
-    """A state may have the conversation in it, which it goes on with."""
-    return getattr(state, "messages", ())
 
 
 def from_outside() -> Cancellation:

@@ -9,21 +9,22 @@ is stored, or when that has taken longer than its grace: then storing goes on wi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from halter.core import starting
 from halter.core.lockfree import Wakers
-from halter.errors import HalterError, SessionsUnavailable, TurnLost
+from halter.errors import HalterError, RunCancelled, SessionsUnavailable, TurnLost
 from halter.events import ToolLate
 from halter.messages import Message
 from halter.outcome import CancelReason, RunResult
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
-    from halter.core.ports import SessionTurn
+    from halter.core.ports import Opened, SessionTurn
 
 LEAST_PATIENCE = 1.0  # seconds for the last write, however short the run's grace is
 _logger = logging.getLogger("halter")
@@ -47,17 +48,40 @@ class Keeping:
 
     # --- the beginning --------------------------------------------------------------------------------------
 
-    async def open(self) -> RunResult[Any] | None:
+    async def run(self, body: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """What the body returns: on a session it runs from the run's turn on until all that it has said is stored."""
+        execution, answered = self._execution, await self._open()
+        request = execution.request()
+        if request is not None:  # also one that would have let the turn end: it has not begun
+            raise RunCancelled(f"stopped before its turn: {request}", cancellation=request)
+        starting.announce(execution)
+        if answered is not None:
+            return starting.answer_as(execution, answered)
+        self._is_open = self._has_state = True
+        output = await body()
+        await self.committed()
+        return output
+
+    async def _open(self) -> RunResult[Any] | None:
         """Waits for the run's turn, and gives it its conversation. What it returns has answered in its place."""
         self.has_begun = True
         opened = await self.turn.open(self._execution)
         if opened.answered is None:
-            self._stored = self._execution.begin_with(opened)
+            self._stored = self._begin_with(opened)
         return opened.answered
 
-    def begin(self) -> None:
-        """The body begins: from here on, what it says and its state are stored."""
-        self._is_open = self._has_state = True
+    def _begin_with(self, opened: Opened) -> int:
+        """Gives the run what its session has for it; how many messages of its conversation are stored."""
+        execution = self._execution
+        definition, options = execution.definition, execution.options
+        state = opened.state if definition.goes_on(options.input) else None
+        if state is not None:
+            execution.state = execution.state_before = definition.check_state(state)
+        definition.check_options(replace(options, state=execution.state, session=None))
+        if not execution.conversation:
+            execution.conversation.extend(said_in(execution.state) or opened.messages)
+        execution.base = len(execution.conversation)
+        return execution.base
 
     # --- on the way -----------------------------------------------------------------------------------------
 
@@ -75,7 +99,7 @@ class Keeping:
             while self._is_behind:
                 self._is_behind = False
                 at, said = self._unstored()
-                await self.turn.write(at, (*said, *self._execution.results_so_far()), self._execution.state)
+                await self.turn.write(at, (*said, *self._results_so_far()), self._execution.state)
                 self._stored = at + len(said)
                 self._error = None
         except Exception as error:
@@ -88,6 +112,11 @@ class Keeping:
         conversation = self._execution.conversation
         at = min(self._stored, len(conversation))  # what is rolled back is shorter than what is stored
         return at, tuple(conversation[at:])
+
+    def _results_so_far(self) -> tuple[Message, ...]:
+        """Of the calls that are under way, what has ended, as the message that it will be part of."""
+        results = tuple(call.result for call in self._execution.calls if call.result is not None)
+        return (Message("tool", results),) if results and "finish" not in self._execution.claims else ()
 
     def _fail(self, error: Exception) -> None:
         self._error = error
@@ -157,6 +186,11 @@ class Keeping:
         if self._is_lost and result is not None:
             self._is_lost = False
             self._execution.work(self._close(result))
+
+
+def said_in(state: Any) -> tuple[Message, ...]:
+    """A state may have the conversation in it, which it goes on with."""
+    return getattr(state, "messages", ())
 
 
 def _marred(result: RunResult[Any], error: Exception) -> RunResult[Any]:
