@@ -13,10 +13,12 @@ from halter import Agent, events
 from halter.compaction import Compaction
 from halter.compaction.plan import HEADING
 from halter.compaction.shape import is_summary
+from halter.core.ports import HttpRequest
+from halter.errors import ContextTooLong
 from halter.messages import Message, ToolResult
 from halter.models.prices import context_window
 from halter.sessions import Sessions
-from halter.testing import MemorySource
+from halter.testing import Answer, MemorySource
 from halter.testing.memory import chat_stream, cut, error_status, stalled
 
 from ..agents.conversations import bodies_of, check_bodies, check_history
@@ -34,6 +36,7 @@ from .asking import (
     said_in,
     summarising,
     summary,
+    too_long,
 )
 from .talk import calling, long_talk, returned
 
@@ -188,3 +191,25 @@ async def test_a_run_that_is_rolled_back_takes_its_compaction_with_it(chats: Cha
         assert finished(await log_of(run)).outcome == "ok"
         assert await stored(kept_here) == before
         assert msgspec.json.encode(await kept_here.history("s")) == before
+
+
+@in_real_time
+async def test_after_an_input_that_no_request_can_hold_the_session_goes_on(chats: Chats) -> None:
+    """It fails its own run; the next one has a summary of it, and not the same refusal."""
+    async with chats() as kept_here:
+        await kept(kept_here)
+
+        def answer(request: HttpRequest) -> Answer:
+            if b"<conversation>" in request.body:
+                return summary()
+            return too_long() if b"far too much" in request.body else chat_stream("As you like.")
+
+        asked = Agent(model(MemorySource(answer, repeat=True)))
+        failed = await asked.run("far too much " * 10_000, session=kept_here.session("s")).finished()
+        assert isinstance(failed.error, ContextTooLong)
+        assert (await asked.run("Never mind.", session=kept_here.session("s"))).text == "As you like."
+        assert [message.text[:12] for message in (await kept_here.history("s", full=True))[len(HISTORY) :]] == [
+            "far too much",
+            "Never mind.",
+            "As you like.",
+        ]

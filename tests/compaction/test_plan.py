@@ -14,7 +14,7 @@ from halter.core.history import MARKER, for_model
 from halter.messages import Message, ToolResult
 
 from ..agents.conversations import CHECKS, bodies_of, check_by_sdk, check_history
-from .talk import applied, calling, conversations, long_talk, plan, returned, total
+from .talk import applied, calling, conversations, long_talk, plan, returned, size_of, total
 
 HI = Message.user("hi")
 
@@ -223,6 +223,34 @@ def test_the_marker_of_a_stop_is_not_lost(within: bool) -> None:
     written = "".join(message.text for message in told)
     assert written.count(MARKER) == 1
     assert written.index(MARKER) < written.index("go on")
+    assert made.summary("In short.", marker="[Halted.]").text.endswith("In short.\n\n[Halted.]") == made.was_stopped
+
+
+def test_what_was_never_answered_is_a_turn_that_is_past_for_the_next_run() -> None:
+    """An input that was too long for any request would be so in all that follow, if it counted as what is said now."""
+    messages = [*long_talk(2), Message.user("far too much " * 5_000), Message.user("Never mind, be brief.")]
+    assert (made := plan(messages, 500)) is None or total(applied(messages, made)) > 10_000
+    made = plan(messages, 500, begun=len(messages) - 1)
+    assert made is not None
+    assert applied(messages, made)[-1:] == (messages[-1],)
+    assert total(applied(messages, made)) < 500
+
+
+def test_a_loop_of_tools_with_large_results_does_not_pay_for_a_summary_at_each_step() -> None:
+    """Each step is a third of what a request may have: results are trimmed, and summaries come in between."""
+    result = "a line of data " * 1_000
+    messages: list[Message] = [HI]
+    summaries = 0
+    for step in range(40):
+        messages += [calling(f"c{step}"), returned(f"c{step}", text=result)]
+        size = size_of(messages[-1])
+        if total(messages) > 3 * size:
+            made = plan(messages, 2 * size - size // 4, most=2 * size + size // 2)
+            assert made is not None
+            summaries += bool(made.summarised)
+            messages = list(applied(messages, made))
+            assert total(messages) < 3 * size
+    assert summaries <= 4
 
 
 def test_ten_thousand_messages_are_planned_in_a_moment() -> None:

@@ -11,7 +11,7 @@ from halter.compaction import TEMPLATE, Compaction
 from halter.compaction.summary import Summarising, longest_summary
 from halter.errors import ConfigurationError
 from halter.messages import Message
-from halter.models import Fallback, OpenAIChat
+from halter.models import Anthropic, Fallback, OpenAIChat, Settings
 from halter.models.scripted import Scripted
 
 
@@ -100,6 +100,23 @@ def test_a_model_without_a_setting_for_the_length_is_asked_without_one() -> None
     without = OpenAIChat("m", base_url="http://127.0.0.1:9/v1").features.without("max_output_tokens")
     Bare.features = without  # type: ignore[assignment]
     assert Summarising(Bare(), TEMPLATE, ["a"], window=None)._settings.given() == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "longest"),
+    [
+        ({}, 8_192),
+        ({"reasoning_tokens": 16_000}, 24_192),
+        ({"reasoning_effort": "high"}, 8_192 + 24_576),
+        ({"reasoning_tokens": 60_000}, 64_000),  # as much as it ever answers
+    ],
+)
+def test_a_model_that_thinks_has_room_for_a_summary_besides(settings: dict[str, Any], longest: int) -> None:
+    """A bound on the answer holds for thinking too: smaller than what that may take, it is refused, or all used up."""
+    model = Anthropic("claude-sonnet-4-5", api_key="k", settings=Settings(**settings))
+    assert Summarising(model, TEMPLATE, ["a"], window=200_000)._settings.max_output_tokens == longest
+    both = Fallback(OpenAIChat("gpt-4o", api_key="k"), model)
+    assert Summarising(both, TEMPLATE, ["a"], window=None)._settings.max_output_tokens == min(longest, 16_384)
 
 
 def test_of_several_models_the_smallest_window_counts() -> None:

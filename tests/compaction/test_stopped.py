@@ -10,6 +10,7 @@ import pytest
 from halter import Agent, CancelMode, Run, RunResult, RunStatus, events
 from halter.compaction import Compaction
 from halter.compaction.shape import BEGINNING
+from halter.core.history import MARKER
 from halter.messages import Message
 from halter.testing import MemorySource, Sweep, SweepOutcome, cancel_sweep
 from halter.testing.memory import chat_stream
@@ -71,7 +72,7 @@ async def until_summarising(run: Run[Any]) -> None:
             return
 
 
-@pytest.mark.scenario("A3", "D45")
+@pytest.mark.scenario("A3", "D42", "D45")
 @in_real_time
 async def test_a_stop_during_a_compaction_closes_the_summary_s_socket(adapter: Adapter, wire: WireProbe) -> None:
     """The provider sees the close within 250 ms, and no request after it; the history is what it was."""
@@ -89,6 +90,7 @@ async def test_a_stop_during_a_compaction_closes_the_summary_s_socket(adapter: A
     assert finished(await log_of(run)).outcome == "cancelled"
     following = Agent(adapter.model(wire.url("steady(3,1)")))
     assert (await following.run("Go on.", history=result.messages)).text == "t0 t1 t2 "
+    assert MARKER in wire.requests()[-1].body  # nothing of an answer had come, and yet it was one that was stopped
 
 
 @pytest.mark.scenario("A7", "D45")

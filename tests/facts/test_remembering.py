@@ -281,6 +281,23 @@ async def test_a_session_that_is_deleted_meanwhile_teaches_nothing(kept: Kept) -
     assert await kept.known() == []
 
 
+@pytest.mark.parametrize("how", ["rewound", "deleted and begun anew"])
+async def test_what_is_taken_back_meanwhile_teaches_nothing_and_what_comes_next_does(kept: Kept, how: str) -> None:
+    learner = Asked(changes("Has a secret."), changes("Likes tea."), pace=1.0)
+    await agent_of(learns=learner).run("my secret", session=kept.session("ann"))
+    await asyncio.sleep(0.5)
+    if how == "rewound":
+        await kept.chats.rewind("ann", 0)
+    else:
+        await kept.chats.delete("ann")
+        await kept.chats.create("ann")
+    await learned()
+    assert await kept.known() == []
+    await agent_of(learns=learner).run("I like tea.", session=kept.session("ann"))
+    await learned()
+    assert await kept.known() == ["Likes tea."]
+
+
 async def test_two_that_learn_of_one_person_do_it_one_after_the_other(kept: Kept) -> None:
     for session in ("monday", "tuesday"):
         await kept.store.create(Session(id=session, user="ann"))
@@ -352,6 +369,38 @@ async def test_what_was_added_by_hand_is_found_by_its_words_and_gets_its_embeddi
     [(_, data)] = await seen(agent, "Where is the library?", kept)
     assert data["facts"] == ["Works in a library."]
     assert all(each.embedding is not None for each in await kept.store.facts("ann"))
+
+
+async def test_what_another_model_has_embedded_is_found_by_its_words_until_it_is_embedded_anew(kept: Kept) -> None:
+    async def embed_otherwise(texts: list[str]) -> list[tuple[float, ...]]:
+        return [(*vector, 0.0) for vector in await embed(texts)]
+
+    await seen(agent_of(learns=Scripted(changes("Likes tea.", "Lives in Rome.")), embed=embed, recall=1), "hi", kept)
+    agent = agent_of(learns=Asked(changes(), changes("Has a bike.")), embed=embed_otherwise, recall=1)
+    [(_, data)] = await seen(agent, "Do I like tea?", kept)
+    assert data["facts"] == ["Likes tea."]
+    await seen(agent, "My bike is red.", kept)
+    assert {len(each.embedding or ()) for each in await kept.store.facts("ann")} == {4}
+    [(_, data)] = await seen(agent, "I am thirsty.", kept)
+    assert data["facts"] == ["Likes tea."]
+
+
+async def test_what_somebody_forgets_or_edits_while_it_is_embedded_stays_so(kept: Kept) -> None:
+    embedding, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(texts: list[str]) -> list[list[float]]:
+        embedding.set()
+        await go_on.wait()
+        return [[1.0] for _ in texts]
+
+    await kept.put(fact("A secret.", "1"), fact("Has a cat.", "2"))
+    await agent_of(learns=Scripted(changes("Likes tea.")), embed=slow).run("hi", session=kept.session("ann"))
+    await embedding.wait()
+    await kept.chats.facts.forget("ann", "1")
+    await kept.chats.facts.edit("ann", "2", "Has two cats.")
+    go_on.set()
+    await learned()
+    assert sorted(await kept.known()) == ["Has two cats.", "Likes tea."]
 
 
 async def test_what_gets_no_embedding_is_learned_all_the_same(kept: Kept) -> None:

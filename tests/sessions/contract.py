@@ -293,6 +293,24 @@ async def lost_runs_are_handed_on_until_somebody_has_written_how_they_ended(open
 
 
 @part_of_the_contract
+async def a_lost_run_that_is_taken_once_more_keeps_what_was_before_it(open: Open) -> None:
+    """Whoever does that to end it may be killed on the way as well, and the next one must find where it began."""
+    store = open()
+    await with_a_turn(store, HI, HELLO)
+    first = await taken(store, a_run("run-2", owner=GONE))
+    await store.write(first.lease, 2, [HI])
+    for _ in range(2):
+        again = await taken(store, a_run("run-2", owner=GONE))
+        assert again.before is not None
+        assert again.before.base == 2
+    (lost,) = await store.lost()
+    assert lost.base == 2
+    await store.close(again.lease, ended(lost), 3, [])
+    await taken(store, a_run("run-2", owner=GONE))
+    assert (await store.lost())[0].base == 3, "it is another one of the same name"
+
+
+@part_of_the_contract
 async def lost_runs_are_found_without_a_turn(open: Open) -> None:
     store = open()
     await taken(store, a_run("dead", "s", owner=GONE))
@@ -937,6 +955,18 @@ async def what_is_not_there_is_not_found(open: Open) -> None:
     assert await store.lost() == []
     assert await store.facts("u") == []
     assert await store.known_upto("s") == 0
+
+
+@part_of_the_contract
+async def only_a_session_without_a_title_is_given_one(open: Open) -> None:
+    store = open()
+    await store.entitle("s", "nobody")
+    assert await store.load("s") is None
+    await store.create(Session(id="s"))
+    for title in ("first", "second"):
+        await store.entitle("s", title)
+        [found] = await store.find(Query(text="first"))
+        assert found.title == "first"
 
 
 @part_of_the_contract

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 import halter
-from halter import Agent, Run, events, tool
+from halter import Agent, Run, events, runtime, tool
 from halter.compose import Sequential
 from halter.core import settings as core_settings
 from halter.core.history import MARKER
 from halter.core.settings import configure, default_sessions, settings
 from halter.errors import ConfigurationError
+from halter.facts import Facts
 from halter.models.scripted import Scripted, calls
 from halter.sessions import Sessions
 
@@ -169,6 +170,20 @@ async def test_records_without_content_have_no_words(as_before: None) -> None:
     assert "secret" not in repr(record)
     assert "one" not in repr(record.text)
     assert asked(await stored(chats)) == ["a secret"]
+
+
+async def test_what_is_learned_is_in_no_record(as_before: None) -> None:
+    """A fact that somebody has forgotten must not live on there."""
+    chats = Sessions()
+    configure(sessions=chats, record_runs=True)
+    learner = Scripted(json.dumps({"add": ["Ann has a secret."], "replace": [], "forget": []}))
+    await Agent(Scripted("yes"), memory=Facts(learner)).run("hello", session=chats.session("s"))
+    for run in runtime().runs(tag="memory"):
+        await run.finished()
+    [record] = await chats.runs(tag="memory")
+    assert [fact.text for fact in await chats.facts.list("s")] == ["Ann has a secret."]
+    assert (record.status, record.text) == ("completed", "")
+    assert record.usage.total > 0
 
 
 async def test_the_words_that_tell_of_a_stop_are_the_users_own(as_before: None) -> None:

@@ -77,7 +77,7 @@ async def test_fifty_that_wait_are_all_answered_in_their_order(chats: Sessions) 
     for run in runs:
         assert (await run).text == "yes"
     said = await stored(chats)
-    assert sorted(asked(said)) == sorted(f"number {n}" for n in range(count))
+    assert asked(said) == [f"number {n}" for n in range(count)]
     assert answered(said) == ["yes"] * count
 
 
@@ -195,6 +195,33 @@ async def test_of_two_that_interrupt_the_last_one_has_the_last_word() -> None:
     assert [reason.reason for reason in reasons if reason] == [CancelReason.SUPERSEDED] * 2
     assert asked(await stored(chats))[-1] == "third"
     assert (await chats.get("s")).holder is None
+
+
+@pytest.mark.virtual_time
+async def test_what_was_to_be_said_is_kept_whenever_a_run_is_interrupted() -> None:
+    """Also between its turn and its first word."""
+    for ticks in range(30):
+        chats, agent = Sessions(), talker("yes")
+        first = agent.run("first", session=chats.session("s")).start()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        await agent.run("second", session=chats.session("s"), on_busy="interrupt")
+        result = await first.finished()
+        said = await stored(chats)
+        assert asked(said) == ["first", "second"], ticks
+        assert tuple(said[: len(result.messages)]) == result.messages
+        assert said[1].interrupted == result.is_cancelled
+
+
+async def test_what_was_to_be_said_is_kept_in_any_place(chats: Sessions) -> None:
+    agent = talker("yes")
+    for each in range(8):
+        session = chats.session(f"s{each}")
+        first = agent.run("first", session=session).start()
+        await asyncio.sleep(each / 2_000)
+        await agent.run("second", session=session, on_busy="interrupt")
+        await first.finished()
+        assert sorted(asked(await chats.history(f"s{each}"))) == ["first", "second"]
 
 
 @pytest.mark.virtual_time

@@ -289,6 +289,20 @@ def test_a_fork_goes_its_own_way(on_chats: OnChats) -> None:
     on_chats(body)
 
 
+def test_what_was_learned_of_its_user_is_not_learned_again_from_a_fork(on_chats: OnChats, open_store: Open) -> None:
+    async def body(chats: Sessions) -> None:
+        await chats.create("s", user="alice", messages=TALK)
+        await chats.create("nobody's", messages=TALK)
+        store = open_store()
+        for id in ("s", "nobody's"):
+            await store.change_facts("any", session_id=id, known_upto=3)
+        for at, known in ((None, 3), (2, 2)):
+            assert await store.known_upto((await chats.fork("s", at=at)).id) == known
+        assert await store.known_upto((await chats.fork("nobody's")).id) == 0  # its facts are its own
+
+    on_chats(body)
+
+
 def test_a_fork_between_calls_and_results_begins_before_the_answer(on_chats: OnChats) -> None:
     async def body(chats: Sessions) -> None:
         await chats.create("s", messages=TALK)

@@ -7,16 +7,18 @@ request is sent as it is; if there is none after a refusal, that is raised.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from halter.compaction.plan import Plan, plan_for
 from halter.compaction.settings import ON_SESSIONS, Compaction
 from halter.compaction.size import Gauge, window_of
-from halter.compaction.summary import Summarising, longest_summary
+from halter.compaction.summary import Summarising, longest_summary, thinking
 from halter.compaction.told import Told
 from halter.compaction.transcript import pieces, transcript
 from halter.core.context import RunContext
 from halter.core.sealing import surfaces
+from halter.core.settings import settings as process_settings
 from halter.errors import ContextTooLong, OutputInvalid, RunCancelled
 from halter.events import CompactionReason, failure_of
 from halter.messages import Message
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 AGAIN = 1.1  # times the size at which nothing could be done: then it is looked at again
 SPARE = 1.1  # of what a request was too long by: estimates are estimates
 FILLED = 0.8  # of a summarising model's window, or of a request that was refused: estimates are estimates
+_logger = logging.getLogger("halter")
 
 
 class Compacting:
@@ -125,6 +128,7 @@ class Compacting:
             most=most,
             keep_turns=settings.keep_turns,
             max_tool_result=settings.max_tool_result,
+            begun=self.told.begun(),
         )
         if plan is None:
             return "there is nothing in it that could be left out"
@@ -137,6 +141,7 @@ class Compacting:
             return stopped
         except Exception as error:
             ctx.end_compaction("failed", error=failure_of(error))
+            _logger.warning("the conversation of run %s is not compacted: %s", ctx.run_id, error)
             return error
         upto, instead = self.told.place(plan.upto, plan.messages(summary))
         await ctx.compact(upto, instead)
@@ -152,7 +157,9 @@ class Compacting:
         model = settings.model or agent.model
         theirs = window if model is agent.model else window_of(model)
         answer = longest_summary(theirs)
-        room = max(1, int((theirs or size) * FILLED) - (answer if theirs is not None else 0))
+        room = max(1, int((theirs or size) * FILLED))
+        if theirs is not None:
+            room = max(1, theirs // 4, room - answer - thinking(model))
         texts = transcript(plan.summarised, longest=settings.max_tool_result)
         parts = pieces(texts, most=room, before=min(answer // 2, room // 3), size_of=self._gauge.of_text)
         run = self._ctx.start(Summarising(model, settings.template, parts, window=theirs), grace=self._ctx.grace)
@@ -164,7 +171,7 @@ class Compacting:
         raise RunCancelled(result.why(), result)
 
     def _checked(self, plan: Plan, text: str) -> Message:
-        summary = plan.summary(text)
+        summary = plan.summary(text, marker=process_settings().stop_marker)
         if self._gauge.of_message(summary) >= plan.replaced:
             why = "it is not shorter than what it is to replace"
             raise OutputInvalid(f"the answer is no summary: {why}", text=text, reasons=(why,))

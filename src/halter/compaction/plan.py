@@ -24,14 +24,16 @@ HEADING_WITHIN: Final = f"{BEGINNING} It includes what has been done so far abou
 SUMMARY: Final = 1_500  # tokens: about as long will a summary be, for deciding; or a quarter of what it is of
 FRAME: Final = 50  # tokens of what stands around it
 WORTHWHILE: Final = 0.9  # of the size at most afterwards: less is not worth losing the provider's prompt cache
+SPARING: Final = 1.5  # of the goal at most: then trimming is enough where the newest turns are what is large
 _LINE: Final = 60  # characters: more than the line that says how much of a result was left out
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """For the first `upto` messages: `before`, then a summary of `summarised` (if that is anything), then `after`.
 
-    `replaced`: tokens for which the summary stands. `heading`, `closing`: what stands around it. `trimmed`: how many
-    results are cut short in `after`. `tokens`: about as large is the request then.
+    `replaced`: tokens for which the summary stands. `heading`: what stands before it. `was_stopped`: whether what it
+    stands for ends with an answer that was stopped. `trimmed`: how many results are cut short in `after`. `tokens`:
+    about as large is the request then.
     """
 
     upto: int
@@ -40,13 +42,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     replaced: int = 0
     after: tuple[Message, ...] = ()
     heading: str = HEADING
-    closing: str = ""
+    was_stopped: bool = False
     trimmed: int = 0
     tokens: int
 
-    def summary(self, text: str) -> Message:
-        """The summary as a message."""
-        return Message.user(f"{self.heading}\n\n{text.strip()}{self.closing}")
+    def summary(self, text: str, *, marker: str = MARKER) -> Message:
+        """The summary as a message. `marker`: how the model is told of a stop."""
+        closing = f"\n\n{marker}" if self.was_stopped else ""
+        return Message.user(f"{self.heading}\n\n{text.strip()}{closing}")
 
     def messages(self, summary: Message | None = None) -> tuple[Message, ...]:
         """What stands for the first `upto` messages."""
@@ -62,25 +65,31 @@ def plan_for(
     most: int,
     keep_turns: int,
     max_tool_result: int,
+    begun: int | None = None,
 ) -> Plan | None:
     """The gentlest plan that brings the request down to `goal` tokens, or else the one that saves the most.
 
     `messages`: as the model is told them by now. `overhead`: tokens of the request beside them. `most`: tokens with
-    which it is content before it touches the newest `keep_turns` turns. `None`: nothing to do, or nothing worth doing.
+    which it is content before it touches the newest `keep_turns` turns, and with trimming there. `begun`: where what
+    this run was given begins, if that is known. `None`: nothing to do, or nothing worth doing.
     """
     sizes = [size_of(message) for message in messages]
     size = overhead + sum(sizes)
     worthwhile = int(size * WORTHWHILE)
     if size <= goal:
         return None
-    shape = Shape(messages, keep_turns)
+    shape = Shape(messages, keep_turns, begun)
     best: tuple[_Option, _Options] | None = None
-    for upto, content in ((shape.protected, min(most, worthwhile)), (shape.newest_step, 0)):
+    content = min(most, worthwhile)
+    for upto in (shape.protected, shape.newest_step):
         options = _Options(shape, sizes, size_of, overhead, max_tool_result, upto)
         found = list(options)
         enough = next((option for option in found if option.tokens <= min(goal, worthwhile)), None)
-        if enough is None and found and found[-1].tokens <= content:
-            enough = found[-1]
+        if upto == shape.protected:
+            if enough is None and found and found[-1].tokens <= content:
+                enough = found[-1]
+        elif found and not found[0].at and found[0].tokens <= min(content, SPARING * goal):
+            enough = found[0]  # in a loop of tools with large results there would be a summary at each step
         if enough is not None:
             return options.plan(enough)
         for option in found:
@@ -173,7 +182,7 @@ class _Options:
             replaced=self._replaced(at),
             after=(*said, *kept),
             heading=HEADING_WITHIN if said else HEADING,
-            closing=f"\n\n{MARKER}" if _was_cut(self._messages[:begin]) else "",
+            was_stopped=_was_cut(self._messages[:begin]),
             trimmed=count,
             tokens=option.tokens,
         )

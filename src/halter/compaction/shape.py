@@ -26,12 +26,14 @@ def is_said(message: Message) -> bool:
 class Shape:
     """Turns begin with what a user says; steps, inside of them, with an answer that follows the results of tools.
 
+    `begun`: where what this run was given begins, which is a turn of its own, also behind what was never answered.
     `protected`: where the newest `keep_turns` turns begin. `newest_step`: where the newest step of the newest turn
     begins.
     """
 
-    def __init__(self, messages: Sequence[Message], keep_turns: int) -> None:
+    def __init__(self, messages: Sequence[Message], keep_turns: int, begun: int | None = None) -> None:
         self.messages = messages
+        self._begun = begun
         self.starts = [at for at in range(len(messages)) if self._begins_turn(at)]
         newest = self.starts[-1] if self.starts else 0
         self.protected = self.starts[-keep_turns] if len(self.starts) > keep_turns else (*self.starts, 0)[0]
@@ -54,7 +56,8 @@ class Shape:
         return self.starts[place - 1] if place else at
 
     def _begins_turn(self, at: int) -> bool:
-        return is_said(self.messages[at]) and (at == 0 or not is_said(self.messages[at - 1]))
+        is_first = at in (0, self._begun) or not is_said(self.messages[at - 1])
+        return is_first and is_said(self.messages[at])
 
     def _begins_step(self, at: int) -> bool:
         return self.messages[at].role == "assistant" and self.messages[at - 1].role == "tool"

@@ -13,10 +13,12 @@ from halter.errors import OutputInvalid
 from halter.features import Features
 from halter.messages import PAUSED, Message
 from halter.models.prices import max_output
+from halter.models.route import Fallback
 from halter.outputs import broken_off
 from halter.request import ModelRequest, Settings
 
-LONGEST: Final = 8_192  # tokens that a summary may take, its thinking included
+LONGEST: Final = 8_192  # tokens that a summary may take
+THINKING: Final = 24_576  # where its settings say how hard a model thinks, and not how long
 BEFORE: Final = "Summary of what came before:\n"
 
 
@@ -60,7 +62,26 @@ def _settings(model: Model, window: int | None) -> Settings:
     features = getattr(model, "features", None)
     if isinstance(features, Features) and "max_output_tokens" not in features.settings:
         return Settings()
-    return Settings(max_output_tokens=min(longest_summary(window), max_output(model.name) or LONGEST))
+    longest = longest_summary(window) + thinking(model)
+    return Settings(max_output_tokens=min([longest, *_longest_answers(model)]))
+
+
+def thinking(model: Model) -> int:
+    """Tokens that the model thinks by its own settings: they count as its answer, and may be more than a summary."""
+    if isinstance(model, Fallback):
+        return max(map(thinking, model.models))
+    own = getattr(model, "settings", None)
+    if not isinstance(own, Settings):
+        return 0
+    if own.reasoning_tokens is None and own.reasoning_effort is not None:
+        return THINKING
+    return own.reasoning_tokens or 0
+
+
+def _longest_answers(model: Model) -> list[int]:
+    """The most output tokens of each model that may be asked, as far as that is known."""
+    names = [each.name for each in model.models] if isinstance(model, Fallback) else [model.name]
+    return [most for most in map(max_output, names) if most is not None]
 
 
 def _whole(answer: Message) -> str:

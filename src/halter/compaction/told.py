@@ -37,6 +37,12 @@ class Told:
         upto, instead = compaction
         return (*instead, *messages[upto:])
 
+    def begun(self) -> int | None:
+        """Where in the view the run's own messages begin; `None`: something stands for the first of them, too."""
+        base = self._ctx._execution.base
+        upto, instead = self._ctx.compaction or (0, ())
+        return len(instead) + base - upto if upto <= base else None
+
     def place(self, upto: int, instead: tuple[Message, ...]) -> tuple[int, tuple[Message, ...]]:
         """That `instead` stands for the first `upto` of the view, in terms of the conversation: for `ctx.compact`."""
         compaction = self._ctx.compaction

@@ -292,6 +292,7 @@ class RunContext:
     def begin_compaction(self, reason: events.CompactionReason, *, tokens: int, messages: int) -> None:
         """Older messages are about to be trimmed or summarised; the arguments are those of the event."""
         if not self._execution.cell:
+            self._execution.has_asked = True  # for an answer of its own: a stop is one of that
             self._execution.open_compaction = tokens
             self.write(events.CompactionStarted, reason=reason, tokens=tokens, messages=messages)
 

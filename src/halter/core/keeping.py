@@ -146,7 +146,12 @@ class Keeping:
         self._is_open = False
         patience = max(execution.options.grace, LEAST_PATIENCE)
         late = SessionsUnavailable(f"the end of run {execution.id} was not stored within {patience:g} s")
-        timer = execution.home.loop.call_later(patience, lambda: done(_marred(result, late)))
+
+        def give_up() -> None:
+            _logger.warning("%s; storing goes on while this event loop does", late)
+            done(_marred(result, late))
+
+        timer = execution.home.loop.call_later(patience, give_up)
 
         async def work() -> None:
             error = await self._close(result)

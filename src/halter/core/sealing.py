@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from halter import events
 from halter.core import history, stopping
-from halter.errors import RunLost
-from halter.messages import Message
-from halter.outcome import RunResult, RunStatus
+from halter.errors import ConfigurationError, RunLost
+from halter.messages import Message, as_messages
+from halter.outcome import CancelReason, RunResult, RunStatus
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
@@ -63,14 +63,30 @@ def seal(execution: Execution) -> None:
 def _seal_history(execution: Execution) -> None:
     """Each call of the turn that was cut off gets its result; that it was cut off is seen from its last message."""
     conversation = execution.conversation
+    unheard = _unheard(execution)
+    conversation.extend(unheard)
     results = tuple(call.result for call in execution.calls if call.result is not None)
     if results:
         conversation.append(Message("tool", results, interrupted=True))
         return
     was_stopped = execution.has_asked and execution.cell["end"].status is RunStatus.CANCELLED
+    was_stopped = was_stopped or bool(unheard)
     missing = history.seal(conversation, was_stopped=was_stopped)
     if missing is not None:
         conversation.append(missing)
+
+
+def _unheard(execution: Execution) -> tuple[Message, ...]:
+    """What a run was to say that had its session's turn and was overtaken before it spoke: it was said all the same."""
+    request = execution.request()
+    if request is None or request.reason is not CancelReason.SUPERSEDED or execution.keeping is None:
+        return ()
+    given = execution.options.input
+    has_spoken = len(execution.conversation) > execution.base
+    try:
+        return () if has_spoken else as_messages(given)
+    except ConfigurationError:  # inputs of a crew, a state: nothing that is said
+        return ()
 
 
 def result_of(execution: Execution, confirmed: bool) -> RunResult[Any]:

@@ -116,6 +116,14 @@ def beyond(known: Iterable[Fact], changes: Held, most: int) -> Held:
     return Held(put, (*changes.forget, *over))
 
 
+def untouched(changes: Held, before: Iterable[Fact], now: Iterable[Fact]) -> Held:
+    """The changes without those to facts that somebody has edited or forgotten between `before` and `now`."""
+    current = {fact.id: fact.text for fact in now}
+    others = {fact.id for fact in before if current.get(fact.id) != fact.text}
+    put = tuple(fact for fact in changes.put if fact.id not in others)
+    return Held(put, tuple(id for id in changes.forget if id not in others))
+
+
 def _last_used(fact: Fact) -> float:
     return max(fact.created_at, fact.updated_at, fact.recalled_at)
 

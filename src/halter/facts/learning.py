@@ -22,7 +22,7 @@ from halter.core.home import home_here
 from halter.core.ports import Model
 from halter.core.runnable import Runnable
 from halter.facts import asking
-from halter.facts.changes import Changes, Held, beyond, held
+from halter.facts.changes import Changes, Held, beyond, held, untouched
 from halter.facts.facts import Facts
 from halter.facts.nearness import units
 from halter.facts.talk import Stretch, next_stretch
@@ -35,6 +35,7 @@ from halter.sessions.records import Fact
 MOST_STRETCHES = 4  # at once; what is further behind is caught up by the next ones
 MOST_TOLD = 60  # known facts that the model gets to see, with their numbers
 MOST_EMBEDDED = 200  # facts that lack an embedding and get one besides
+EMBEDDING = 30.0  # seconds: whoever learns of the same person waits
 _LOCKS = object()
 _logger = logging.getLogger("halter")
 
@@ -93,8 +94,8 @@ class Learning(Runnable[Learned]):
             if not messages:
                 break
             stretch = next_stretch(messages, begun)
-            done = await self._learn_from(stretch, begun, ctx)
-            if done is None:  # somebody else has
+            done = await self._learn_from(stretch, begun, messages[: stretch.upto - begun], ctx)
+            if done is None:  # somebody else has, or it is not what was said any more
                 break
             learned += done
         return learned
@@ -120,9 +121,17 @@ class Learning(Runnable[Learned]):
         record = await self._whose.store.run(holder)
         return 0 if record is None else record.base
 
+    async def _is_still_said(self, begun: int, messages: Sequence[Message]) -> bool:
+        """Whether these stand where they stood: while a model thinks, a session may be rewound, or deleted and begun
+        anew under its old name."""
+        now, found = await self._new()
+        return now == begun and tuple(found[: len(messages)]) == tuple(messages)
+
     # --- learning -------------------------------------------------------------------------------------------
 
-    async def _learn_from(self, stretch: Stretch, begun: int, ctx: RunContext) -> Learned | None:
+    async def _learn_from(
+        self, stretch: Stretch, begun: int, messages: Sequence[Message], ctx: RunContext
+    ) -> Learned | None:
         known = await self._whose.store.facts(self._whose.scope)
         changes, told = Changes(), ()
         if stretch.said:
@@ -132,7 +141,8 @@ class Learning(Runnable[Learned]):
         scope, session_id = self._whose.scope, self._whose.session_id
         holding = held(changes, told, known, scope=scope, session_id=session_id, now=time.time())
         holding = beyond(known, holding, self._facts.most)
-        if not await self._apply(await self._embedded(holding, known), begun, stretch.upto):
+        holding = untouched(await self._embedded(holding, known), known, await self._whose.store.facts(scope))
+        if not await self._is_still_said(begun, messages) or not await self._apply(holding, begun, stretch.upto):
             return None
         return Learned(messages=stretch.upto - begun, put=len(holding.put), forgotten=len(holding.forget))
 
@@ -174,24 +184,33 @@ class Learning(Runnable[Learned]):
         )
 
     async def _embedded(self, holding: Held, known: Sequence[Fact]) -> Held:
-        """With embeddings for what is new, and for what has none yet: it was added or edited by hand, or before.
+        """With embeddings for what is new, and for what has none, or one of another model: added or edited by hand, or
+        before.
 
         Without them, if that fails: such facts are found by their words, and get one with the next learning.
         """
         if self._facts.embed is None:
             return holding
         touched = {*holding.forget, *(fact.id for fact in holding.put)}
-        bare = [fact for fact in known if fact.embedding is None and fact.id not in touched]
-        facts = [*holding.put, *bare[:MOST_EMBEDDED]]
-        if not facts:
-            return holding
+        rest = [fact for fact in known if fact.id not in touched]
+        bare = [fact for fact in rest if fact.embedding is None]
         try:
-            vectors = units(await self._facts.embed([fact.text for fact in facts]), len(facts))
+            put = await self._with_vectors([*holding.put, *bare[:MOST_EMBEDDED]])
+            lengths = {len(fact.embedding or ()) for fact in put}
+            others = [fact for fact in rest if fact.embedding is not None and {len(fact.embedding)} != lengths]
+            put += await self._with_vectors(others[:MOST_EMBEDDED] if lengths else ())  # by another model than now
         except Exception as error:
-            _logger.warning("facts of %s got no embeddings: %s", self._whose.scope, error)
+            _logger.warning("facts of %s got no embeddings: %s", self._whose.scope, str(error) or type(error).__name__)
             return holding
-        put = (msgspec.structs.replace(fact, embedding=vector) for fact, vector in zip(facts, vectors, strict=True))
         return msgspec.structs.replace(holding, put=tuple(put))
+
+    async def _with_vectors(self, facts: Sequence[Fact]) -> list[Fact]:
+        embed = self._facts.embed
+        if embed is None or not facts:
+            return list(facts)
+        async with asyncio.timeout(EMBEDDING):
+            vectors = units(await embed([fact.text for fact in facts]), len(facts))
+        return [msgspec.structs.replace(fact, embedding=vector) for fact, vector in zip(facts, vectors, strict=True)]
 
 
 def _lock(whose: Whose) -> asyncio.Lock:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halter.core.context import RunContext
-from halter.facts.facts import Embed, Facts
-from halter.facts.nearness import nearest, units
+from halter.facts.facts import Facts
+from halter.facts.nearness import Vector, nearest, units
 from halter.sessions.port import Store
 from halter.sessions.records import Fact
 
@@ -24,14 +24,14 @@ async def fitting(facts: Facts, store: Store, scope: str, text: str, ctx: RunCon
         return known[:most]
     if facts.embed is None:
         return _first(most, await store.find_facts(scope, text, limit=most), known)
-    near = await _near(facts.embed, known, text, most, ctx)
-    ids = {fact.id for fact in known if fact.embedding is None}
+    [vector] = units(await facts.embed([text]), 1)
+    near = await _near(known, vector, most, ctx)
+    ids = {fact.id for fact in known if fact.embedding is None or len(fact.embedding) != len(vector)}
     worded = await store.find_facts(scope, text, limit=most) if ids else []
     return _first(most, [fact for fact in worded if fact.id in ids], near, known)
 
 
-async def _near(embed: Embed, known: Sequence[Fact], text: str, most: int, ctx: RunContext) -> list[Fact]:
-    [vector] = units(await embed([text]), 1)
+async def _near(known: Sequence[Fact], vector: Vector, most: int, ctx: RunContext) -> list[Fact]:
     if len(known) * len(vector) <= AT_ONCE:
         return nearest(known, vector, most)
     return await ctx.in_thread(nearest, known, vector, most)

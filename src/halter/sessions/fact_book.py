@@ -35,12 +35,12 @@ class FactBook:
 
     async def list(self, scope: str, limit: int | None = None) -> Found:
         """What is known, the newest first; at most `limit` facts, all if it is `None`."""
-        most = None if limit is None else checked.whole("limit", limit, at_least=0)
+        most = None if limit is None else given.most(limit)
         return await self._store.facts(given.name("scope", scope), limit=most)
 
     async def find(self, scope: str, text: str, *, limit: int = 10) -> Found:
         """The facts that share words with the text, the best first."""
-        most = checked.whole("limit", limit, at_least=0)
+        most = given.most(limit)
         return await self._store.find_facts(given.name("scope", scope), checked.text("text", text), limit=most)
 
     async def add(self, scope: str, text: str) -> Fact:

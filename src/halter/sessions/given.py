@@ -11,6 +11,7 @@ from halter.errors import ConfigurationError
 from halter.sessions.recording import as_data
 
 LONGEST_NAME = 256  # characters
+ALL = 2**48  # more than there can be of anything
 
 
 def name(what: str, value: Any) -> str:
@@ -80,7 +81,9 @@ def times(**given: Any) -> dict[str, Any]:
 
 
 def page(limit: Any, offset: Any) -> dict[str, Any]:
-    return {
-        "limit": checked.whole("limit", limit, at_least=0),
-        "offset": checked.whole("offset", offset, at_least=0),
-    }
+    return {"limit": most(limit), "offset": min(checked.whole("offset", offset, at_least=0), ALL)}
+
+
+def most(limit: Any) -> int:
+    """How many, as every place can count them."""
+    return min(checked.whole("limit", limit, at_least=0), ALL)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from halter.core.home import home_here
 from halter.core.lockfree import Wakers
 from halter.core.owner import Owner
-from halter.errors import SessionError
 
 if TYPE_CHECKING:
     from halter.sessions.place import Place
@@ -68,7 +67,7 @@ class Leases:
                 for give_back in list(self._owed.values()):
                     await give_back()
                 told = ""
-            except SessionError as error:
+            except Exception as error:  # whatever it is: without this, every turn here would run out
                 if told != str(error):  # it may last
                     _logger.warning("the turns of this process could not be looked after: %s", error)
                 told = str(error)

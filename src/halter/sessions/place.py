@@ -6,13 +6,16 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Hashable
+from weakref import WeakValueDictionary
 
 from halter.children.orphans import look_once
 from halter.core.home import home_here
 from halter.core.lockfree import Wakers
 from halter.core.ports import SessionTurn
+from halter.errors import BusyError
 from halter.sessions.leases import LEASE, Leases
 from halter.sessions.port import Store
+from halter.sessions.records import RunRecord
 from halter.sessions.repair import recover
 from halter.sessions.turn import Turn
 
@@ -65,21 +68,55 @@ class Place:
 
     async def ready(self, owner: str) -> None:
         """At the first use in this process: what lost owners have left is brought to an end by `owner`, and old records
-        are deleted."""
-        if self.is_shared and not self._is_ready:
-            self._is_ready = True
-            try:
-                await recover(self.store, owner)
-                await self.prune()
-            except BaseException:
-                self._is_ready = False  # it is still to be done
-                raise
+        are deleted. All who come meanwhile on this event loop wait for it, and go on in their order."""
+        if not self.is_shared or self._is_ready:
+            return
+        home, key = home_here(), (Place, id(self))
+        if key not in home.kept:
+            getting_ready = home.kept[key] = home.work(self._make_ready(owner), "sessions")
+
+            def over(_: object) -> None:
+                home.kept.pop(key, None)
+
+            getting_ready.add_done_callback(over)
+        await asyncio.shield(home.kept[key])
+
+    async def _make_ready(self, owner: str) -> None:
+        await recover(self.store, owner)
+        await self.prune()
+        self._is_ready = True
+
+    async def admit(self, record: RunRecord) -> None:
+        """Raises `BusyError` if another process carries a run of this id: its record would be replaced by this one."""
+        if not self.is_shared:
+            return
+        if await self._is_elsewhere(record):
+            await recover(self.store, record.owner)
+            if await self._is_elsewhere(record):
+                raise BusyError(f"a run with the id {record.run_id!r} is live in another process")
+
+    async def _is_elsewhere(self, record: RunRecord) -> bool:
+        """True if there is a record that is not final. One on the same session is looked at where its turn is taken."""
+        found = await self.store.run(record.run_id)
+        if found is None or found.status.is_final:
+            return False
+        return found.session_id is None or found.session_id != record.session_id
 
     async def prune(self) -> int:
         """Deletes the records that were kept long enough; how many it were."""
         if self._keep_runs is None:
             return 0
         return await self.store.forget_runs(time.time() - self._keep_runs)
+
+    def in_order(self, session_id: str) -> asyncio.Lock:
+        """Whoever comes to the session on this event loop: those who have come later must not overtake him on another
+        connection to the database."""
+        kept = home_here().kept
+        doors: WeakValueDictionary[str, asyncio.Lock] = kept.setdefault((asyncio.Lock, id(self)), WeakValueDictionary())
+        door = doors.get(session_id)
+        if door is None:
+            door = doors[session_id] = asyncio.Lock()
+        return door
 
     def freed(self, session_id: str | None) -> None:
         """It is free, or somebody has left its queue: whoever waits for it in this process looks. From any thread."""

@@ -107,7 +107,7 @@ class Store(Protocol):
         `record.owner`: whose lease it is. `lease_for`: seconds without renewal. Free is a session whose holder has
         none, a lease that has run out, or a dead owner, and for which nobody waits who comes before `ticket` (without
         one: nobody at all). `ticket` leaves the queue with the turn. The stored record's `base` is the number of
-        messages there are.
+        messages there are; of a lost run, which is taken once more so that it can be ended, it stays what it was.
         """
         ...
 
@@ -208,6 +208,10 @@ class Store(Protocol):
 
     async def update(self, session_id: str, changes: Mapping[str, Any]) -> Session | None:
         """Changes `user`, `title`, `tags`, `metadata` or `state`; the session as it is then."""
+        ...
+
+    async def entitle(self, session_id: str, title: str) -> None:
+        """Gives a session its title if it has none."""
         ...
 
     async def find(self, query: Query) -> list[Session]: ...

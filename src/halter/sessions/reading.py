@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from halter.core.history import seal, seal_lost
@@ -10,17 +12,23 @@ from halter.sessions.port import Conversation
 from halter.sessions.records import RunRecord
 
 
-def as_left(found: Conversation, lost: RunRecord) -> Conversation:
-    """A whole conversation, loaded in full, as it will be once the turn of this lost run was repaired."""
+def as_left(found: Conversation, lost: Iterable[RunRecord]) -> Conversation:
+    """A whole conversation, loaded in full, as it will be once the turns of these lost runs were repaired."""
     said, checkpoint = found.messages, found.checkpoint
-    if lost.keep == "rollback":
-        said = said[: lost.base]
-        is_kept = checkpoint is not None and checkpoint.run_id != lost.run_id and checkpoint.upto <= len(said)
-        checkpoint = checkpoint if is_kept else None
-    else:
-        at, sealed = seal_lost(said[lost.base :])
-        said = (*said[: lost.base + at], *sealed)
-    return replace(found, messages=said, checkpoint=checkpoint)
+    for record in last_first(lost):
+        if record.keep == "rollback":
+            said = said[: record.base]
+            is_kept = checkpoint is not None and checkpoint.run_id != record.run_id and checkpoint.upto <= len(said)
+            checkpoint = checkpoint if is_kept else None
+        else:
+            at, end = seal_lost(said[record.base :])
+            said = (*said[: record.base + at], *end)
+    return replace(found, session=replace(found.session, messages=len(said)), messages=said, checkpoint=checkpoint)
+
+
+def last_first(lost: Iterable[RunRecord]) -> list[RunRecord]:
+    """As they are repaired: what is cut off a turn must not be what an earlier one was sealed with."""
+    return sorted(lost, key=lambda record: (record.base, record.started_at), reverse=True)
 
 
 def compacted(found: Conversation) -> Conversation:

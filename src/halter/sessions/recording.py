@@ -37,7 +37,15 @@ def _as_text(given: Any) -> str:
     if isinstance(given, tuple):
         said = [each for each in cast("tuple[Any, ...]", given) if isinstance(each, Message)]
         return "\n".join(message.text for message in said)
-    return given if isinstance(given, str) else msgspec.json.encode(given, enc_hook=repr).decode("utf-8", "replace")
+    return given if isinstance(given, str) else _as_json(given)
+
+
+def _as_json(given: Any) -> str:
+    """For a reader: what has no form in JSON, such as what holds itself, is shown as Python shows it."""
+    try:
+        return msgspec.json.encode(given, enc_hook=repr).decode()
+    except (TypeError, ValueError, RecursionError):
+        return repr(given)
 
 
 def ended(record: RunRecord, result: RunResult[Any], *, has_content: bool) -> RunRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from halter.errors import SessionsUnavailable
 from halter.messages import Message, Usage
 from halter.outcome import Cancellation, CancelReason, CancelReceipt, RunStatus
 from halter.sessions.port import Busy, Conversation, Lease, Store, Taken
+from halter.sessions.reading import last_first
 from halter.sessions.records import RunRecord
 
 LEASE = 30.0  # seconds that a repair may take
@@ -24,17 +25,12 @@ async def repaired(store: Store, taken: Taken) -> Conversation:
     Once more it changes nothing: a repair that is cut short is repeated by the next turn.
     """
     look_again()
-    for record in _last_first(taken.lost):
+    for record in last_first(taken.lost):
         await _repair(store, taken.lease, record)
     found = await store.load(taken.lease.session_id)
     if found is None:
         raise SessionsUnavailable(f"session {taken.lease.session_id!r} was deleted while it was repaired")
     return found
-
-
-def _last_first(records: Iterable[RunRecord]) -> list[RunRecord]:
-    """What is cut off a turn must not be what an earlier one was sealed with."""
-    return sorted(records, key=lambda record: (record.base, record.started_at), reverse=True)
 
 
 async def _repair(store: Store, lease: Lease, record: RunRecord) -> None:
@@ -75,7 +71,7 @@ async def _recover(store: Store, owner: str, record: RunRecord) -> RunRecord | N
         length = taken.conversation.session.messages
         await store.close(taken.lease, before or lost(record, ()), length, ())
         return None
-    for each in _last_first({**{other.run_id: other for other in taken.lost}, record.run_id: record}.values()):
+    for each in last_first({**{other.run_id: other for other in taken.lost}, record.run_id: record}.values()):
         await _repair(store, taken.lease, each)
     found = await store.load(record.session_id, full=True)
     final = await store.run(record.run_id) or lost(record, ())

@@ -122,11 +122,10 @@ class Sessions:
         next run will find it; what a live run is saying, as far as it has come.
         """
         found = await self._loaded(id, full=full)
-        holder = found.session.holder
-        if holder is None:
+        if found.session.holder is None:
             return as_told(sealed(found), full=full)
-        lost = next((record for record in await self._store.lost() if record.run_id == holder), None)
-        if lost is None:
+        lost = await self._lost_on(id)
+        if not lost:
             return as_told(found, full=full)
         left = as_left(await self._loaded(id, full=True), lost)
         return as_told(left if full else compacted(left), full=full)
@@ -160,12 +159,16 @@ class Sessions:
         """
         at = None if at is None else checked.whole("at", at, at_least=0)
         new = _id(to)
-        found = await self._loaded(id, full=True)
+        found = await self._as_left(id)
         session, said = found.session, found.messages
         upto = whole_cut(said, _within(found, len(said) if at is None else at), is_live=session.holder is not None)
         session = replace(session, id=new, state=session.state if upto == len(said) else None)
         checkpoint = found.checkpoint if found.checkpoint is not None and found.checkpoint.upto <= upto else None
-        return await self._made(session, replace(found, messages=said[:upto], checkpoint=checkpoint))
+        known = await self._store.known_upto(id)
+        made = await self._made(session, replace(found, messages=said[:upto], checkpoint=checkpoint))
+        if known and made.user:  # of whom it was learned: not again, as somebody may have had it forgotten since
+            await self._store.change_facts(made.user, session_id=made.id, known_upto=min(known, upto))
+        return made
 
     async def rewind(self, id: str, to: int) -> Session:
         """Takes back all but the first `to` messages, and the state that came of them; the session as it is then.
@@ -175,13 +178,13 @@ class Sessions:
         there are not so many messages. It leaves a record of its own, of the kind `rewind`.
         """
         checked.whole("to", to, at_least=0)
-        _within(await self._loaded(id), to)
+        _within(await self._as_left(id), to)
         await self._whole(rewind(self._place, id, to))
         return await self.get(id)
 
     async def export(self, id: str) -> Export:
         """The session and all that was said in it, as data that `json.dumps` takes. Raises `SessionNotFound`."""
-        return exported(await self._loaded(id, full=True))
+        return exported(await self._as_left(id))
 
     async def import_(self, data: ExportInput, *, id: str | None = None) -> Session:
         """Makes a session of what `export` gave, also as JSON text. Raises `UsageError` if there is one of its id.
@@ -236,7 +239,7 @@ class Sessions:
     async def search(self, text: str, *, user: str | None = None, session: str | None = None, limit: int = 20) -> Hits:
         """The messages in which all these words occur, of this user or this session, the newest first."""
         where = given.texts(user=user, session_id=session)
-        checked.whole("limit", limit, at_least=0)
+        limit = given.most(limit)
         checked.text("text", text)
         await self._begin()
         return await self._store.search(text, limit=limit, **where)
@@ -324,6 +327,14 @@ class Sessions:
         given.name(ID, id)
         await self._begin()
         return _there(await self._store.load(id, full=full), id)
+
+    async def _as_left(self, id: str) -> Conversation:
+        """In full; what a lost process has left, as the next run will find it."""
+        found = await self._loaded(id, full=True)
+        return found if found.session.holder is None else as_left(found, await self._lost_on(id))
+
+    async def _lost_on(self, id: str) -> Records:
+        return [record for record in await self._store.lost() if record.session_id == id]
 
     async def _made(self, session: Session, content: Conversation, *, is_new: bool = True) -> Session:
         now = time.time()

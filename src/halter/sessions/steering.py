@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 LOOKED_EVERY = 0.25  # seconds; at a run of another process
 
 
+def live_on(session_id: str | None, holder: str) -> Execution | None:
+    """The run that has the session's turn, if it is in this process; its id may be that of another run here."""
+    live = LIVE.get(holder)
+    return live if live is not None and live.session_id == session_id else None
+
+
 class Steering:
     """What one run has to say, given to another."""
 
@@ -30,7 +36,7 @@ class Steering:
 
     async def into(self, holder: str, session_id: str) -> RunResult[Any] | None:
         """How that run has ended; `None` if it ended without having taken it: then nothing was said."""
-        live = LIVE.get(holder)
+        live = live_on(session_id, holder)
         if live is not None:
             return await self._here(live)
         return await self._there(holder, session_id)
@@ -61,13 +67,18 @@ class Steering:
     # --- in another one -------------------------------------------------------------------------------------
 
     async def _there(self, holder: str, session_id: str) -> RunResult[Any] | None:
-        mail = await self._execution.whole(self._store.send(holder, self._said))
-        self._tell(holder)
+        sending = self._execution.work(self._store.send(holder, self._said))
         try:
+            mail = await asyncio.shield(sending)
+            self._tell(holder)
             return await self._answer_to(mail, holder, session_id)
         except asyncio.CancelledError:
-            self._execution.work(self._store.sort_mail(returned=[mail]))
+            self._execution.work(self._return(sending))
             raise
+
+    async def _return(self, sending: asyncio.Task[int]) -> None:
+        """What was to be said and is no more, also where it was on its way at that moment."""
+        await self._store.sort_mail(returned=[await sending])
 
     async def _answer_to(self, mail: int, holder: str, session_id: str) -> RunResult[Any] | None:
         while True:

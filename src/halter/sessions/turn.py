@@ -16,7 +16,6 @@ import msgspec
 from msgspec import UNSET
 
 from halter.core.execution import Execution
-from halter.core.home import LIVE
 from halter.core.owner import retire
 from halter.core.ports import Opened
 from halter.core.run import Run
@@ -26,9 +25,9 @@ from halter.messages import Message
 from halter.outcome import Cancellation, CancelReason, RunResult
 from halter.sessions import recording
 from halter.sessions.port import Busy, Conversation, Lease, Mail, Store, Taken
-from halter.sessions.records import Checkpoint, Session
+from halter.sessions.records import Checkpoint, RunRecord, Session
 from halter.sessions.repair import repaired
-from halter.sessions.steering import Steering
+from halter.sessions.steering import Steering, live_on
 from halter.sessions.titles import first_words
 
 if TYPE_CHECKING:
@@ -82,7 +81,9 @@ class Turn:
         """Waits for its turn as `on_busy` says. Raises `SessionBusy`, `SessionsUnavailable`."""
         self._execution = execution
         leases = self._leases = self._place.leases
-        self._record = recording.begun(execution, leases.owner, has_content=self._place.store_content)
+        self._record = recording.begun(execution, leases.owner, has_content=self._has_content)
+        if execution.options.id is not None:
+            await self._whole(self._place.admit(self._record))
         if self._session_id is None:
             await self._whole(self._place.store.record(self._record))
             self._has_record = True
@@ -99,20 +100,34 @@ class Turn:
         """Until it is this run's turn; or how the run has ended that it has steered."""
         on_busy = self._execution.options.on_busy
         patience = SHORTEST_WAIT
-        while (holder := await self._whole(self._take())) is not None:
+        holder = await self._first_look(session_id)
+        while holder is not None:
             self._refuse_in_vain(session_id, holder.holder)
             if on_busy == "steer" and holder.holder is not None:
                 answered = await Steering(self._place, self._execution).into(holder.holder, session_id)
                 if answered is not None:
                     return answered
             if self._ticket is None:
-                await self._whole(self._queue(session_id, first=on_busy == "interrupt"))
-                continue  # it may have become free meanwhile
-            if on_busy == "interrupt" and holder.holder is not None:
-                await self._interrupt(holder.holder)
-            await self._place.until_freed(session_id, patience)
-            patience = min(2 * patience, LONGEST_WAIT)
+                await self._whole(self._queue(session_id))
+            else:
+                if on_busy == "interrupt" and holder.holder is not None:
+                    await self._interrupt(holder.holder)
+                await self._place.until_freed(session_id, patience)
+                patience = min(2 * patience, LONGEST_WAIT)
+            holder = await self._whole(self._take())
         return None
+
+    async def _first_look(self, session_id: str) -> Busy | None:
+        """Takes the turn; who may have to wait has a place in the queue before anybody looks who has come later."""
+        if self._execution.options.on_busy not in ("enqueue", "interrupt"):
+            return await self._whole(self._take())
+        async with self._place.in_order(session_id):
+            holder = await self._whole(self._take())
+            if holder is None:
+                return None
+            self._refuse_in_vain(session_id, holder.holder)
+            await self._whole(self._queue(session_id))
+        return await self._whole(self._take())  # it may have become free meanwhile
 
     def _refuse_in_vain(self, session_id: str, holder: str | None) -> None:
         """Nobody waits for what can never come. Raises `SessionBusy`."""
@@ -140,6 +155,9 @@ class Turn:
         return None
 
     async def _whole_conversation(self, taken: Taken) -> Conversation:
+        before = taken.before
+        if before is not None and self._is_lost_namesake(before):
+            taken = msgspec.structs.replace(taken, lost=(*taken.lost, before))
         if not taken.lost:
             return taken.conversation
         found = await repaired(self._place.store, taken)
@@ -147,7 +165,13 @@ class Turn:
         await self._place.store.record(self._record)
         return found
 
-    async def _queue(self, session_id: str, *, first: bool) -> None:
+    def _is_lost_namesake(self, before: RunRecord) -> bool:
+        """A job that is repeated under its own id. The record may also be ours, if the answer to `take` was lost."""
+        here = before.session_id == self._record.session_id
+        return here and not before.status.is_final and before.started_at != self._record.started_at
+
+    async def _queue(self, session_id: str) -> None:
+        first = self._execution.options.on_busy == "interrupt"
         owner, run_id = self._record.owner, self._record.run_id
         self._ticket = await self._place.store.queue(
             session_id, run_id, owner, lease_for=self._place.lease_for, first=first
@@ -155,7 +179,7 @@ class Turn:
 
     async def _interrupt(self, holder: str) -> None:
         stop = Cancellation(reason=CancelReason.SUPERSEDED, message="another run has taken its turn on the session")
-        live = LIVE.get(holder)
+        live = live_on(self._session_id, holder)
         if live is not None:
             live.request_stop(stop)
         else:
@@ -244,23 +268,23 @@ class Turn:
 
     async def _give_back(self, result: RunResult[Any], at: int, messages: Sequence[Message], state: Any) -> None:
         store = self._place.store
-        record = recording.ended(self._record, result, has_content=self._place.store_content)
+        record = recording.ended(self._record, result, has_content=self._has_content)
         if self._lease is not None:
             undone = record.keep == "rollback" and not result.is_completed
             changed = self._state_at_the_end(state, is_completed=result.is_completed)
             position = self._position(at) if self._is_open else await self._length(self._lease.session_id)
+            await self._entitle(self._lease.session_id, undone=undone)  # before its turn ends: what fails is repeated
             await store.close(self._lease, record, position, messages, state=changed, forget_compactions=undone)
-            await self._name(self._lease.session_id, undone=undone)
         if self._ticket is not None:
             await store.leave(self._ticket)
         if self._has_record:
             await store.record(record)
 
-    async def _name(self, session_id: str, *, undone: bool) -> None:
-        """A session without a title is called by what was said first."""
+    async def _entitle(self, session_id: str, *, undone: bool) -> None:
+        """A session without a title is called by what was said first; somebody may have given it one meanwhile."""
         title = first_words(self._execution.conversation)
         if self._is_open and not (self._total or self.session.title or undone) and title:
-            await self._place.store.update(session_id, {"title": title})
+            await self._place.store.entitle(session_id, title)
 
     def _state_at_the_end(self, state: Any, *, is_completed: bool) -> Any:
         if is_completed:
@@ -283,7 +307,7 @@ class Turn:
 
     async def late(self, event: ToolLate) -> None:
         """What came of a tool call after the run's end."""
-        found = recording.late_result(event, has_content=self._place.store_content)
+        found = recording.late_result(event, has_content=self._has_content)
         await self._place.store.add_late(self._record.run_id, found)
 
     def lose(self) -> None:
@@ -292,6 +316,11 @@ class Turn:
         if home is not None and home.loop.is_closed():
             retire(self._record.owner)
         self._place.freed(self._session_id)
+
+    @property
+    def _has_content(self) -> bool:
+        """The runtime's own work, learning, has a record without words: a fact that is forgotten is nowhere else."""
+        return self._place.store_content and not self._execution.options.background
 
     async def _whole(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Nothing in the store is cut short; what has been got by then is given back by `close`."""

@@ -29,7 +29,8 @@ class Child:
         self.pid = pid
         self.told: list[Told] = []
         self._pipe = pipe
-        self._is_dead = False
+        self._has_ended = False
+        self._is_buried = False
 
     def listen(self) -> Iterator[Told]:
         """What it tells, as it comes; ends with the process."""
@@ -37,6 +38,7 @@ class Child:
             if line.endswith(b"\n"):  # else it was killed while it wrote
                 self.told.append(_decoder.decode(line))
                 yield self.told[-1]
+        self._has_ended = True
 
     def until(self, what: str, times: int = 1) -> Told:
         """Waits until it has told this so often."""
@@ -69,12 +71,10 @@ class Child:
 
     def kill(self) -> None:
         """With SIGKILL; returns when it is gone, and all that it has told is read."""
-        if not self._is_dead:
-            self._is_dead = True
-            try:
+        if not self._is_buried:
+            self._is_buried = True
+            if not self._has_ended:  # of itself: its number may be another's by now
                 self.signal(signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it had lived for too long
             for _ in self.listen():
                 pass
             self._pipe.close()

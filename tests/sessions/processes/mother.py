@@ -13,6 +13,8 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -29,6 +31,7 @@ from halter.tools import shell
 
 LIMIT = 40  # seconds; a process that everybody has forgotten ends then
 LARGEST_JOB = 60_000  # bytes
+CHANGES = ("take", "write", "compact", "close", "update", "record", "sort_mail")  # of the store, in a turn
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     threshold: int = 0
     lease: float | None = None
     hears_every: float | None = None
+    dies_at: int | None = None  # before (odd) or after (even) one of its changes in the store; 0: at none of them
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +62,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
     `ready`; `queued`: it waits for its turn; `sent`: what it was to say is sent to another run; `heard`: another
     process wants something of it; `requested`: a model is about to be asked; `summing up`: the one that compacts is;
-    `began`, `done`: a tool; `ended`: the run.
+    `began`, `done`: a tool; `border`: a change in the store is about to be, or has been; `ended`: the run.
     """
 
     what: str
@@ -151,9 +155,33 @@ def overhear(store: Any, pipe: Pipe) -> None:
     store.queue, store.send, store.asked = queue_and_tell, send_and_tell, ask_and_tell
 
 
+def die_at(store: Any, border: int, pipe: Pipe) -> None:
+    """Kills this process there; tells of each that it passes."""
+    borders = count(1)
+
+    def pass_border() -> None:
+        pipe.tell("border")
+        if next(borders) == border:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched(change: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def change_and_watch(*args: Any, **options: Any) -> Any:
+            pass_border()
+            result = await change(*args, **options)
+            pass_border()
+            return result
+
+        return change_and_watch
+
+    for name in CHANGES:
+        setattr(store, name, watched(getattr(store, name)))
+
+
 async def main(job: Job, pipe: Pipe) -> None:
     chats = Sessions(job.where, patience=job.patience)
     overhear(chats._place.store, pipe)
+    if job.dies_at is not None:
+        die_at(chats._place.store, job.dies_at, pipe)
     options: dict[str, Any] = {"keep": job.keep, "on_busy": job.on_busy, "grace": job.grace, "id": job.run_id}
     gate = asyncio.Event()
     run = agent_of(job, pipe, gate).run(job.input, session=chats.session(job.session), **options)

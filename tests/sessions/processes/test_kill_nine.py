@@ -34,6 +34,8 @@ from .recordings import WHOLE_TURN, mode
 AT_ONCE = 4
 POINTS = 10  # of each test
 ROUNDS = 5
+FEWEST_BORDERS = 15  # before and after changes in the store, in one turn
+REPAIRING = 12  # of the same, until a process that repairs a turn first has begun its own
 AFTER_THE_END = 0.03  # seconds; as long after its last word is a process killed at the latest
 BEFORE = [
     Message.user("Tell me of the first river, and do not leave anything out. " * 75),
@@ -67,18 +69,19 @@ class Case:
         """All that the provider was asked for this session."""
         return [msgspec.json.decode(record.body) for record in self._wire.wire.requests(self.tag(session))]
 
-    def start(self, session: str) -> Child:
+    def start(self, session: str, dies_at: int | None = None, *, run_id: str | None = None) -> Child:
         urls = tuple(self.url(session, mode(name)) for name in WHOLE_TURN)
         summary = self.url(session, mode("summary"))
         job = Job(
             where=self.where,
             session=session,
-            run_id=f"run-{session}",
+            run_id=run_id or f"run-{session}",
             urls=urls,
             input=INPUT,
             keep=self.keep,
             summary=summary,
             threshold=THRESHOLD,
+            dies_at=dies_at,
         )
         return self._mother.start(job)
 
@@ -91,9 +94,9 @@ class Case:
 # --- the killing --------------------------------------------------------------------------------------------
 
 
-def undisturbed(case: Case) -> list[Told]:
+def undisturbed(case: Case, dies_at: int | None = None) -> list[Told]:
     """What a process tells that is not killed."""
-    child = case.start("whole")
+    child = case.start("whole", dies_at)
     ended = child.until("ended")
     child.kill()
     assert ended.status == "completed", ended
@@ -277,8 +280,7 @@ def points(seed: str, number: int, rounds: int, count: int) -> list[float]:
     return shares[number * count : (number + 1) * count]
 
 
-def check_killed(case: Case, shares: Sequence[float]) -> list[Found]:
-    whole, children = run_and_kill(case, shares)
+def check_killed(case: Case, whole: Sequence[Told], children: Sequence[Child]) -> None:
     found = asyncio.run(look(case, children))
     for each in found:
         each.check_what_was_before()
@@ -294,7 +296,6 @@ def check_killed(case: Case, shares: Sequence[float]) -> list[Found]:
     check_file(case.where)
     asyncio.run(_go_on_all(case, found))
     check_file(case.where)
-    return found
 
 
 async def _go_on_all(case: Case, found: Sequence[Found]) -> None:
@@ -306,14 +307,82 @@ def test_killed_at_any_point_it_has_lost_nothing_that_had_ended(
     number: int, where: str, mother: Mother, wire: WireProbe
 ) -> None:
     """The next process finds all of it, valid for every provider, and goes on."""
-    check_killed(Case(where, wire, mother, "partial"), points("partial", number, ROUNDS, POINTS))
+    case = Case(where, wire, mother, "partial")
+    check_killed(case, *run_and_kill(case, points("partial", number, ROUNDS, POINTS)))
 
 
 def test_killed_at_any_point_a_turn_to_be_rolled_back_has_never_been(
     where: str, mother: Mother, wire: WireProbe
 ) -> None:
     """The history is, byte for byte, what it was before the turn."""
-    check_killed(Case(where, wire, mother, "rollback"), points("rollback", 0, 1, POINTS))
+    case = Case(where, wire, mother, "rollback")
+    check_killed(case, *run_and_kill(case, points("rollback", 0, 1, POINTS)))
+
+
+@pytest.mark.parametrize("keep", ["partial", pytest.param("rollback", marks=pytest.mark.soak)])
+def test_killed_before_and_after_each_change_of_what_is_stored(
+    keep: str, where: str, mother: Mother, wire: WireProbe
+) -> None:
+    """All of these points, and not only as many as chance finds."""
+    case = Case(where, wire, mother, keep)
+    asyncio.run(case.prepare(["whole"]))
+    whole = undisturbed(case, dies_at=0)
+    borders = range(1, [told.what for told in whole].count("border") + 1)
+    assert len(borders) > FEWEST_BORDERS
+    asyncio.run(case.prepare([f"s{border}" for border in borders]))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        killed = list(pool.map(lambda border: until_dead(case, border), borders))
+    check_killed(case, whole, killed)
+
+
+def until_dead(case: Case, border: int) -> Child:
+    """A process that has killed itself there."""
+    child = case.start(f"s{border}", border)
+    for told in child.listen():
+        if told.what == "ended":
+            break  # there was no such border: several changes went together
+    child.kill()
+    return child
+
+
+@pytest.mark.parametrize("keep", ["partial", pytest.param("rollback", marks=pytest.mark.soak)])
+def test_killed_while_it_repairs_what_another_has_left_it_is_repaired_all_the_same(
+    keep: str, where: str, mother: Mother, wire: WireProbe
+) -> None:
+    """A first process is killed between its calls and their results, a second one at any point of repairing that."""
+    case = Case(where, wire, mother, keep)
+    borders = range(1, REPAIRING + 1)
+    asyncio.run(case.prepare([f"s{border}" for border in borders]))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        asked = list(pool.map(lambda border: until_dead_twice(case, border), borders))
+    found = asyncio.run(look(case, asked))
+    for each in found:
+        each.check_what_was_before()
+        each.check_record()
+        each.check_valid()
+        if keep == "rollback":
+            assert each.full == tuple(BEFORE)
+        else:
+            roles = [message.role for message in each.turn]
+            assert roles[:5] == ["user", "assistant", "tool", "assistant", "tool"]
+            assert LOST in [part.content for part in each.turn[4].parts if isinstance(part, ToolResult)]
+            assert roles[5:] in ([], ["user", "assistant"])  # the second's own
+    check_file(case.where)
+    asyncio.run(_go_on_all(case, found))
+
+
+def until_dead_twice(case: Case, border: int) -> Child:
+    """The first of the two."""
+    session = f"s{border}"
+    first = case.start(session)
+    first.until("began", 2)
+    first.kill()
+    second = case.start(session, border, run_id=f"second-{border}")
+    for told in second.listen():
+        if told.what in ("requested", "ended"):
+            break  # all was repaired before, or others are at it: they repair whatever is lost
+    second.kill()
+    return first
 
 
 def test_who_waits_for_a_turn_that_is_rolled_back_finds_nothing_of_it_either(
@@ -357,4 +426,5 @@ def test_what_a_killed_process_had_left_running_ends_when_the_next_one_starts(
 @pytest.mark.parametrize("number", range(25))
 def test_killed_at_a_thousand_points(number: int, keep: str, where: str, mother: Mother, wire: WireProbe) -> None:
     """The same, more often."""
-    check_killed(Case(where, wire, mother, keep), points(f"soak {keep}", number, 25, 20))
+    case = Case(where, wire, mother, keep)
+    check_killed(case, *run_and_kill(case, points(f"soak {keep}", number, 25, 20)))

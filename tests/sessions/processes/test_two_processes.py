@@ -148,6 +148,33 @@ def test_what_is_steered_is_said_in_the_other_process_and_both_end_alike(scene: 
     assert scene.history() == mine.messages
 
 
+def test_who_has_steered_a_run_that_is_stopped_afterwards_is_stopped_as_well(scene: Scene) -> None:
+    """What it was to say had been said; the stop is told as the other's."""
+    first = scene.start("first", mode("gate"), "steady(5000,5)")
+    first.until("began")
+    second = scene.start("second", mode("last"), on_busy="steer")
+    first.until("heard")
+    first.open_gate()
+    first.until("requested")
+    first.cancel()
+    mine, theirs = first.until("ended"), second.until("ended")
+    assert (theirs.status, theirs.reason) == (mine.status, mine.reason) == ("cancelled", "user_stop")
+    assert scene.requests("second") == 0
+    assert users_in(scene.history()) == ["I am first.", "I am second."]
+
+
+def test_what_a_stopped_run_had_not_taken_up_is_said_in_a_turn_of_its_own(scene: Scene) -> None:
+    """It was heard, and waited for the next step."""
+    first = scene.start("first", mode("gate"), mode("last"))
+    first.until("began")
+    second = scene.start("second", mode("last"), on_busy="steer")
+    first.until("heard")
+    first.cancel()
+    assert first.until("ended").status == "cancelled"
+    assert second.until("ended").status == "completed"
+    assert users_in(scene.history()) == ["I am first.", "I am second."]
+
+
 def test_what_is_steered_too_late_is_said_in_a_turn_of_its_own(scene: Scene) -> None:
     """The first had ended before it heard of it: the message is not lost."""
     first = scene.start("first", mode("gate"), mode("last"), hears_every=60.0)

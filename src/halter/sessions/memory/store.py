@@ -77,7 +77,9 @@ class MemoryStore:
             generation = next(self._generations)
             kept.give(Turn(record.run_id, record.owner, now + lease_for, generation), ticket)
             before = self._runs.get(record.run_id)
-            self._runs.put(msgspec.structs.replace(record, base=len(kept.messages)), generation)
+            was_lost = before is not None and not before.status.is_final  # taken once more, so that it can be ended
+            base = before.base if before is not None and was_lost else len(kept.messages)
+            self._runs.put(msgspec.structs.replace(record, base=base), generation)
             lost = tuple(self._lost(now, of=id))
             lease = Lease(session_id=id, run_id=record.run_id, generation=generation)
             return Taken(lease=lease, conversation=kept.conversation(full=False), lost=lost, before=before)
@@ -213,6 +215,12 @@ class MemoryStore:
                 return None
             kept.change(dict(changes))
             return kept.session
+
+    async def entitle(self, session_id: str, title: str) -> None:
+        with _lock:
+            kept = self._sessions.get(session_id)
+            if kept is not None and not kept.about.title:
+                kept.change({"title": title})
 
     async def find(self, query: Query) -> list[Session]:
         asked = set(words(query.text)) if query.text is not None else None

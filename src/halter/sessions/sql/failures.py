@@ -66,6 +66,8 @@ def failure_of(error: Exception) -> Failure | None:
     for each in _layers(error):
         if isinstance(each, sqlite3.Error):
             return _of_sqlite(each)
+        if type(each).__name__ == "ClientConfigurationError":  # asyncpg's: of parameters that it knows, no passwords
+            return Failure(f"its URL is wrong: {each}")
         state = getattr(each, "sqlstate", None)
         if isinstance(state, str) and state:
             return _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or Failure(_said(each))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -12,6 +13,7 @@ from halter.sessions.sql.sqlite import SqliteFile
 from halter.sessions.sql.store import SqlStore
 
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+asyncpg")
+_IS_FOR_A_SERVER = re.compile(r"\s*(postgres(ql)?(\+\w+)?:|(host|port|dbname|user|password)\s*=)", re.I)
 _NOT_ASYNCPGS = {"channel_binding"}  # parameters of libpq that hosters put into URLs, and that servers would refuse
 
 
@@ -35,6 +37,8 @@ def open_sql(where: str | Path, *, patience: float = 15.0) -> SqlStore:
 
 
 def _path(text: str) -> Path:
+    if _IS_FOR_A_SERVER.match(text):  # it may hold a password, which no file's name should show
+        raise ConfigurationError("a PostgreSQL database is given as postgresql://user:password@host/name")
     if not text or text.startswith(":memory:") or "\0" in text:
         raise ConfigurationError(f'{text!r} is no path of a file; "memory" keeps sessions in this process')
     return Path(text).expanduser().absolute()

@@ -16,7 +16,6 @@ from halter.sessions.sql.dialects import Dialect
 from halter.sessions.sql.schema import mail, runs, sessions
 from halter.sessions.sql.transaction import Transaction
 
-
 _ONE = sa.select(runs.c.data).where(runs.c.run_id == sa.bindparam("run"))
 
 

@@ -61,6 +61,12 @@ def update(tx: Transaction, session_id: str, changes: Mapping[str, Any]) -> Sess
     return session_of(locked(tx, session_id))
 
 
+def entitle(tx: Transaction, session_id: str, title: str) -> None:
+    row = locked(tx, session_id)
+    if row is not None and not row.title:
+        change(tx, row.key, **_columns({"title": title}))
+
+
 _CHANGEABLE = ("user", "title", "tags", "metadata", "state")
 
 

@@ -35,14 +35,10 @@ class SqliteFile:
         self.dialect: Dialect = Sqlite()
 
     async def read(self, fn: Callable[[sa.Connection], T]) -> T:
-        lanes = self._here()
-        await lanes.prepare()
-        return await lanes.reading.call(fn)
+        return await self._here().reads(fn)
 
     async def write(self, fn: Callable[[sa.Connection], T]) -> T:
-        lanes = self._here()
-        await lanes.prepare()
-        return await lanes.writing.call(fn)
+        return await self._here().writes(fn)
 
     async def aclose(self) -> None:
         lanes = home_here().kept.get(self)
@@ -66,10 +62,22 @@ class _Lanes:
         self.reading = Lane("sql-reader", _engine(path, "BEGIN"))
         self._is_ready = False
 
-    async def prepare(self) -> None:
-        if not self._is_ready:
-            await self.writing.call(_prepare)
-            self._is_ready = True
+    async def reads(self, fn: Callable[[sa.Connection], T]) -> T:
+        return await self._prepared(self.reading, fn)
+
+    async def writes(self, fn: Callable[[sa.Connection], T]) -> T:
+        return await self._prepared(self.writing, fn)
+
+    async def _prepared(self, lane: Lane, fn: Callable[[sa.Connection], T]) -> T:
+        try:
+            if not self._is_ready:
+                await self.writing.call(_prepare)
+                self._is_ready = True
+            return await lane.call(fn)
+        except SessionsUnavailable:  # the next one may find another file in its place
+            self._is_ready = False
+            self.lose()
+            raise
 
     async def aclose(self) -> None:
         self._is_ready = False

@@ -157,6 +157,9 @@ class SqlStore:
     async def update(self, session_id: str, changes: Mapping[str, Any]) -> Session | None:
         return await self._write(partial(sessions.update, session_id=session_id, changes=changes))
 
+    async def entitle(self, session_id: str, title: str) -> None:
+        await self._write(partial(sessions.entitle, session_id=session_id, title=title))
+
     async def find(self, query: Query) -> list[Session]:
         return await self._read(partial(sessions.find, query=query))
 
