@@ -17,6 +17,7 @@ from halter import Agent, Run, RunFailed, RunResult, RunStatus, RunTimedOut, eve
 from halter.errors import (
     AuthenticationFailed,
     ConnectionFailed,
+    ContextTooLong,
     IncompleteStream,
     ModelNotFound,
     ProviderError,
@@ -195,7 +196,7 @@ def test_a_refusal_is_never_retried(wire: WireProbe, adapter: Adapter, code: int
     """The rest of 4xx: one request, failed at once."""
     result, log = result_of(BlockingForm(), adapter.agent(wire.url(f"status({code})")))
     assert result.status is RunStatus.FAILED
-    kind = {403: AuthenticationFailed, 404: ModelNotFound}.get(code, RequestRejected)
+    kind = {403: AuthenticationFailed, 404: ModelNotFound, 413: ContextTooLong}.get(code, RequestRejected)
     assert type(result.error) is kind
     assert result.error.status == code
     assert retries_in(log) == [], causes_in(log)
