@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -10,6 +12,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from halter.core.home import home_here
+from halter.core.lockfree import Wakers
 from halter.sessions.sql.dialects import Dialect, Postgresql
 from halter.sessions.sql.migrations import POSTGRESQL, is_current, migrate
 
@@ -17,6 +20,7 @@ T = TypeVar("T")
 
 CONNECTIONS = 10
 ABANDONED = 5_000  # milliseconds until the server ends a transaction whose process stands still: others wait for it
+CLOSING = 2.0  # seconds that the end of a loop waits for transactions that are under way
 MIGRATING = 0x68616C746572  # the key of the advisory lock: "halter"
 _lost: list[object] = []  # pools of another process: to close them would be to speak on its sockets
 
@@ -33,15 +37,17 @@ class PostgresqlDatabase:
     async def read(self, fn: Callable[[sa.Connection], T]) -> T:
         """In a snapshot: what several queries find fits together."""
         pool = self._here()
-        await pool.prepare()
-        async with pool.snapshots.begin() as connection:
-            return await connection.run_sync(fn)
+        with pool.in_use():
+            await pool.prepare()
+            async with pool.snapshots.begin() as connection:
+                return await connection.run_sync(fn)
 
     async def write(self, fn: Callable[[sa.Connection], T]) -> T:
         pool = self._here()
-        await pool.prepare()
-        async with pool.engine.begin() as connection:
-            return await connection.run_sync(fn)
+        with pool.in_use():
+            await pool.prepare()
+            async with pool.engine.begin() as connection:
+                return await connection.run_sync(fn)
 
     async def aclose(self) -> None:
         pool = home_here().kept.get(self)
@@ -62,6 +68,8 @@ class _Pool:
 
     def __init__(self, url: str, patience: float) -> None:
         self._is_ready = False
+        self._users = 0
+        self._unused = Wakers()
         self.engine: AsyncEngine = create_async_engine(
             "postgresql+asyncpg://",
             connect_args={"dsn": url, "timeout": patience, "command_timeout": patience},
@@ -80,8 +88,25 @@ class _Pool:
             await connection.run_sync(_prepare)
         self._is_ready = True
 
+    @contextmanager
+    def in_use(self) -> Generator[None]:
+        """For one transaction."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._unused.wake()
+
     async def aclose(self) -> None:
+        """Once nobody has a connection any more: one that comes back later would be closed by nobody."""
         self._is_ready = False
+        try:
+            async with asyncio.timeout(CLOSING):
+                await self._unused.wait_until(lambda: not self._users)
+        except TimeoutError:
+            pass  # its server does not answer: the system closes it with the process
         await self.engine.dispose()
 
     def lose(self) -> None:
