@@ -324,14 +324,25 @@ def test_a_fork_to_where_nothing_can_be_is_refused(on_chats: OnChats) -> None:
     on_chats(body)
 
 
-def test_a_fork_of_a_live_conversation_has_no_half_answers(on_chats: OnChats, open_store: Open) -> None:
+@pytest.mark.parametrize("keep", ["partial", "rollback"])
+def test_a_turn_that_is_under_way_is_neither_forked_nor_exported(
+    on_chats: OnChats, open_store: Open, keep: str
+) -> None:
+    """Half of it would pass for all of it."""
+
     async def body(chats: Sessions) -> None:
         store = open_store()
-        turn = await taken(store, a_run())
-        await store.write(turn.lease, 0, TALK[:4], state=7)
-        fork = await chats.fork("s")
-        assert await chats.history(fork.id) == tuple(TALK[:3])
-        assert (fork.holder, fork.state) == (None, None)
+        await chats.create("s", messages=TALK[:2])
+        turn = await taken(store, a_run(keep=keep))
+        await store.write(turn.lease, 2, TALK[2:4], state=7)
+        await store.compact(turn.lease, Checkpoint(upto=2, messages=(Message.user("Before."),), run_id="run-1"))
+        for at in (None, 2, 3, 4):
+            fork = await chats.fork("s", at=at)
+            assert await chats.history(fork.id) == tuple(TALK[:2])
+            assert (fork.holder, fork.state) == (None, None)
+        copy = await chats.import_(await chats.export("s"), id="copy")
+        assert (await chats.history("copy"), copy.state) == (tuple(TALK[:2]), None)
+        assert len(await chats.history("s", full=True)) == 4
 
     on_chats(body)
 

@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from halter.messages import Message, ToolResult
 
 
-def whole_cut(messages: Sequence[Message], at: int, *, is_live: bool = False) -> int:
+def whole_cut(messages: Sequence[Message], at: int) -> int:
     """The number of messages, at most `at`, after which nothing is torn apart.
 
-    A cut behind an answer and before the last of its results goes back to before that answer. `is_live`: results of the
-    last answer may still come, behind all messages.
+    A cut behind an answer and before the last of its results goes back to before that answer.
     """
-    for asked, answered in reversed(_spans(messages, is_live)):
+    for asked, answered in reversed(_spans(messages)):
         if asked < at <= answered:
             at = asked
     return at
 
 
-def _spans(messages: Sequence[Message], is_live: bool) -> list[tuple[int, int]]:
+def _spans(messages: Sequence[Message]) -> list[tuple[int, int]]:
     """The positions of each answer with results, and of the last of them, in the order of the answers."""
     last: dict[int, int] = {}
     asked_by: dict[str, int] = {}  # an id may be used again: its result is that of the last call before it
@@ -29,6 +28,4 @@ def _spans(messages: Sequence[Message], is_live: bool) -> list[tuple[int, int]]:
         for part in message.parts:
             if isinstance(part, ToolResult) and part.call_id in asked_by:
                 last[asked_by.pop(part.call_id)] = position
-    if is_live and asked_by:
-        last[max(asked_by.values())] = len(messages)
     return sorted(last.items())

@@ -26,6 +26,14 @@ def as_left(found: Conversation, lost: Iterable[RunRecord]) -> Conversation:
     return replace(found, session=replace(found.session, messages=len(said)), messages=said, checkpoint=checkpoint)
 
 
+def before(found: Conversation, live: RunRecord) -> Conversation:
+    """A whole conversation without the turn that is under way: half of it would pass for all of it."""
+    said, checkpoint = found.messages[: live.base], found.checkpoint
+    is_kept = checkpoint is not None and checkpoint.run_id != live.run_id
+    session = replace(found.session, messages=len(said), state=None)
+    return replace(found, session=session, messages=said, checkpoint=checkpoint if is_kept else None)
+
+
 def last_first(lost: Iterable[RunRecord]) -> list[RunRecord]:
     """As they are repaired: what is cut off a turn must not be what an earlier one was sealed with."""
     return sorted(lost, key=lambda record: (record.base, record.started_at), reverse=True)

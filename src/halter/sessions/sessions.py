@@ -32,7 +32,7 @@ from halter.sessions.fact_book import FactBook
 from halter.sessions.opening import opened
 from halter.sessions.place import Place, SessionRef
 from halter.sessions.port import Conversation, Query, RunQuery, Store
-from halter.sessions.reading import as_left, as_told, compacted, sealed
+from halter.sessions.reading import as_left, as_told, before, compacted, sealed
 from halter.sessions.records import Hit, RunRecord, Session
 from halter.sessions.repair import recover
 from halter.sessions.rewinding import rewind
@@ -154,14 +154,16 @@ class Sessions:
         """Makes another session that begins with the first `at` messages of this one, and goes its own way.
 
         `at`: as in `history(full=True)`; all if it is left out. It moves back where it would part an answer from the
-        results of its calls. `to`: the new id. The state goes along with a whole conversation only. Raises
-        `SessionNotFound`, and `UsageError` if there are not so many messages, or there is a session of the new id.
+        results of its calls, and to before a turn that is under way. `to`: the new id. The state goes along with a
+        whole conversation only. Raises `SessionNotFound`, and `UsageError` if there are not so many messages, or there
+        is a session of the new id.
         """
         at = None if at is None else checked.whole("at", at, at_least=0)
         new = _id(to)
-        found = await self._as_left(id)
+        there = await self._as_left(id)
+        found = await self._over(there)
         session, said = found.session, found.messages
-        upto = whole_cut(said, _within(found, len(said) if at is None else at), is_live=session.holder is not None)
+        upto = whole_cut(said, min(len(said), _within(there, len(said) if at is None else at)))
         session = replace(session, id=new, state=session.state if upto == len(said) else None)
         checkpoint = found.checkpoint if found.checkpoint is not None and found.checkpoint.upto <= upto else None
         known = await self._store.known_upto(id)
@@ -183,8 +185,11 @@ class Sessions:
         return await self.get(id)
 
     async def export(self, id: str) -> Export:
-        """The session and all that was said in it, as data that `json.dumps` takes. Raises `SessionNotFound`."""
-        return exported(await self._as_left(id))
+        """The session and all that was said in it, as data that `json.dumps` takes. Raises `SessionNotFound`.
+
+        A turn that is under way is not in it.
+        """
+        return exported(await self._over(await self._as_left(id)))
 
     async def import_(self, data: ExportInput, *, id: str | None = None) -> Session:
         """Makes a session of what `export` gave, also as JSON text. Raises `UsageError` if there is one of its id.
@@ -332,6 +337,14 @@ class Sessions:
         """In full; what a lost process has left, as the next run will find it."""
         found = await self._loaded(id, full=True)
         return found if found.session.holder is None else as_left(found, await self._lost_on(id))
+
+    async def _over(self, found: Conversation) -> Conversation:
+        """Of such a conversation what is over: without the turn of a live run."""
+        holder = found.session.holder
+        if holder is None or any(record.run_id == holder for record in await self._lost_on(found.session.id)):
+            return found
+        live = await self._store.run(holder)
+        return found if live is None else before(found, live)
 
     async def _lost_on(self, id: str) -> Records:
         return [record for record in await self._store.lost() if record.session_id == id]
