@@ -18,7 +18,7 @@ from halter.facts.facts import Facts
 from halter.features import Features
 from halter.hooks import Hooks, called, overrides
 from halter.messages import Message, as_messages
-from halter.models.names import resolve
+from halter.models.names import as_model
 from halter.outputs import AnswerType
 from halter.request import OutputSchema, Settings, ToolChoice
 from halter.toolbox import Toolbox
@@ -145,7 +145,7 @@ class Agent(Runnable[T]):
         output: Any = None,
         output_retries: int = 1,
     ) -> None:
-        self.model = _model(model)
+        self.model = as_model(model)
         self.instructions = instructions if callable(instructions) else checked.text("instructions", instructions)
         self._name = checked.text("name", name)
         self._description = checked.text("description", description)
@@ -230,15 +230,6 @@ async def _tell(hooks: Hooks, ctx: RunContext) -> None:
     request = ctx.cancellation
     if request is not None:
         await called(hooks, "on_cancel", ctx, request)
-
-
-def _model(given: str | Model) -> Model:
-    model = resolve(given) if isinstance(given, str) else given
-    if not callable(getattr(model, "respond", None)):
-        raise ConfigurationError(f"model must be a name or a model object, not {model!r}")
-    if not isinstance(getattr(model, "name", None), str):
-        raise ConfigurationError(f"a model object has a name, a text by which events and errors call it: {model!r}")
-    return model
 
 
 def _settings(given: Any) -> Settings:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from halter import checked
 from halter.core.ports import Model
 from halter.errors import ConfigurationError
-from halter.models.names import resolve
+from halter.models.names import as_model
 
 CONVERSATION: Final = "{conversation}"
 TEMPLATE: Final = """Below is the earlier part of a conversation between a user and an assistant. It will be removed,
@@ -60,7 +60,7 @@ class Compaction:
         max_tool_result: int = 2_000,
         template: str = TEMPLATE,
     ) -> None:
-        self.model = None if model is None else _model(model)
+        self.model = None if model is None else as_model(model, "the model that summarises")
         self.threshold = _amount("threshold", threshold)
         self.target = _amount("target", target)
         self.window = None if window is None else checked.whole("window", window, at_least=1)
@@ -85,13 +85,6 @@ class Compaction:
     def __repr__(self) -> str:
         by = "" if self.model is None else f"{self.model.name!r}, "
         return f"Compaction({by}threshold={self.threshold!r}, target={self.target!r})"
-
-
-def _model(given: str | Model) -> Model:
-    model = resolve(given) if isinstance(given, str) else given
-    if not callable(getattr(model, "respond", None)) or not isinstance(getattr(model, "name", None), str):
-        raise ConfigurationError(f"the model that summarises must be a name or a model object, not {model!r}")
-    return model
 
 
 def _amount(name: str, value: Any) -> float | int:

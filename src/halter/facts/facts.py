@@ -10,7 +10,7 @@ from halter.core.context import RunContext
 from halter.core.ports import Model
 from halter.errors import ConfigurationError
 from halter.facts.asking import TEMPLATE
-from halter.models.names import resolve
+from halter.models.names import as_model
 
 Embed: TypeAlias = Callable[[list[str]], Awaitable[Sequence[Sequence[float]]]]
 Scope: TypeAlias = Callable[[RunContext], str | None]
@@ -44,7 +44,7 @@ class Facts:
         embed: Embed | None = None,
         template: str = TEMPLATE,
     ) -> None:
-        self.model = None if model is None else _model(model)
+        self.model = None if model is None else as_model(model, "the model that learns")
         self.scope: Scope | None = None if scope is None else checked.plain_function("scope", scope)
         self.recall = checked.whole("recall", recall, at_least=0)
         self.most = checked.whole("most", most, at_least=1)
@@ -54,13 +54,6 @@ class Facts:
     def __repr__(self) -> str:
         by = "" if self.model is None else repr(self.model.name)
         return f"Facts({by})"
-
-
-def _model(given: str | Model) -> Model:
-    model = resolve(given) if isinstance(given, str) else given
-    if not callable(getattr(model, "respond", None)) or not isinstance(getattr(model, "name", None), str):
-        raise ConfigurationError(f"the model that learns must be a name or a model object, not {model!r}")
-    return model
 
 
 def _embed(given: Any) -> Any:

@@ -46,6 +46,16 @@ def resolve(name: str) -> Model:
     return _maker(prefix)(rest)
 
 
+def as_model(given: str | Model, what: str = "model") -> Model:
+    """A model object, or the one behind a name. Raises `ConfigurationError`. `what`: how errors call it."""
+    model = resolve(given) if isinstance(given, str) else given
+    if not callable(getattr(model, "respond", None)):
+        raise ConfigurationError(f"{what} must be a name or a model object, not {model!r}")
+    if not isinstance(getattr(model, "name", None), str):
+        raise ConfigurationError(f"a model object has a name, a text by which events and errors call it: {model!r}")
+    return model
+
+
 def _maker(prefix: str) -> Callable[[str], Model]:
     if prefix in COMPATIBLE_PREFIXES:
         return partial(import_module("halter.models.compatible").compatible, prefix)

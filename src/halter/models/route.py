@@ -18,7 +18,7 @@ from halter.core.ports import Model, Price
 from halter.errors import ConfigurationError, ProviderError, RequestRejected
 from halter.features import Features
 from halter.messages import Message
-from halter.models.names import resolve
+from halter.models.names import as_model
 from halter.request import ModelRequest
 
 FLAGS = tuple(field.name for field in msgspec.structs.fields(Features) if field.type is bool)
@@ -38,7 +38,7 @@ class Fallback:
     def __init__(self, *models: str | Model) -> None:
         if not models:
             raise ConfigurationError('a Fallback needs models, as in Fallback("openai:gpt-5.2", "gemini:gemini-3-pro")')
-        self._models = tuple(resolve(model) if isinstance(model, str) else _checked(model) for model in models)
+        self._models = tuple(as_model(model, "a Fallback's model") for model in models)
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -94,12 +94,6 @@ def _refuses_to_serve(error: ProviderError) -> bool:
 def _note(error: ProviderError, refusals: list[tuple[Model, ProviderError]]) -> None:
     for model, refusal in refusals:
         error.add_note(f"before it, {model.name} refused to serve: {type(refusal).__name__}: {refusal}")
-
-
-def _checked(model: Model) -> Model:
-    if not callable(getattr(model, "respond", None)):
-        raise ConfigurationError(f"a Fallback's model must be a name or a model object, not {model!r}")
-    return model
 
 
 def _common(one: Features, other: Features) -> Features:
