@@ -10,7 +10,7 @@ import pytest
 
 from halter import Agent, CancelReason, Message, Run, RunContext, RunFailed, RunStatus, events, runnable, tool
 from halter.core.options import OnBusy
-from halter.errors import BusyError, SessionBusy
+from halter.errors import BusyError, ConfigurationError, SessionBusy
 from halter.models.scripted import Scripted, calls
 from halter.sessions import Sessions
 
@@ -241,6 +241,16 @@ async def test_an_interrupted_run_with_a_tool_is_sealed_before_the_next_begins()
 
 
 # --- steer --------------------------------------------------------------------------------------------------
+
+
+def test_who_steers_says_something() -> None:
+    """Known before anything begins, not only when the session is taken."""
+    with pytest.raises(ConfigurationError, match="the input must be text"):
+        runnable(nothing).run(session=Sessions().session("s"), on_busy="steer")
+
+
+async def nothing(ctx: RunContext) -> None:
+    """Takes no input."""
 
 
 @tool

@@ -59,6 +59,7 @@ class Execution:
         self.root: Execution = parent.root if parent else self
         self.log = parent.log if parent else Log()
         self.accounts = accounts_over(self, options.budget)
+        self.is_background = False  # the runtime's own work: a stop of all runs does not reach it
         self.within = call_of(parent)  # the tool call that starts it
         self.carried = contextvars.copy_context()
         # Claims: each key is taken once, by whoever comes first, in any thread.
@@ -246,7 +247,7 @@ class Execution:
         starting.arm(self, home)
         self.carried.run(CURRENT.set, self.current)
         name = f"halter:{self.definition.name}:{self.id}"
-        if self.options.background:
+        if self.is_background:
             self.task = home.background(self, self._main(), name)
         else:
             self.task = asyncio.Task(self._main(), loop=home.loop, name=name, context=self.carried)

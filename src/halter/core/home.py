@@ -155,9 +155,9 @@ class Home:
         `background_for`: seconds for which what runs in the background may go on; `None`: each for its own grace.
         """
         while roots := [execution for execution in self.live.values() if execution.parent is None]:
-            timers = [self._stop_soon(root, background_for) for root in roots if root.options.background]
+            timers = [self._stop_soon(root, background_for) for root in roots if root.is_background]
             for root in roots:
-                if not root.options.background:
+                if not root.is_background:
                     _stop_at_the_end(root)
             for root in roots:
                 await root.done.wait_until(lambda root=root: root.result is not None)
@@ -269,7 +269,7 @@ def _after_fork() -> None:
 def _await_background(live: Iterable[Execution], until: float) -> None:
     """What runs in the background may end by itself."""
     for execution in live:
-        if execution.options.background and execution.home is not None and execution.home.loop.is_running():
+        if execution.is_background and execution.home is not None and execution.home.loop.is_running():
             execution.done.block_until(lambda each=execution: each.result is not None, until - time.monotonic())
 
 

@@ -18,16 +18,12 @@ OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "steer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the caller of `run()` asked for. `timeout`, `grace`: seconds.
-
-    `background`: it is the runtime's own work: a stop of what has started it, or of all runs, does not reach it.
-    """
+    """What the caller of `run()` asked for. `timeout`, `grace`: seconds."""
 
     input: Any = None
     session: SessionRef | None = None
     keep: Keep = "partial"
     on_busy: OnBusy = "reject"
-    background: bool = False
     history: tuple[Message, ...] = ()
     context: Any = None
     id: str | None = None

@@ -160,7 +160,7 @@ class Runnable(Generic[T_co]):
     def in_background(self, input: Any = None, **options: Any) -> Run[T_co]:
         """The same, as the runtime's own work: see `ctx.start_in_background`."""
         run = self.run(input, parent=None, **options)
-        run._execution.options = replace(run._execution.options, background=True)
+        run._execution.is_background = True
         return run
 
 
@@ -169,6 +169,8 @@ def _check_session(options: RunOptions) -> None:
     for name, given in (("history", options.history), ("state", options.state)):
         if given:
             raise ConfigurationError(f"a session has its own {name}: leave {name}= out")
+    if options.on_busy == "steer":
+        as_messages(options.input)  # it may be given to another run, which takes what is said
 
 
 def _parent(given: Run[Any] | _Inherit | None) -> Execution | None:

@@ -107,7 +107,7 @@ def _fits(execution: Execution, tag: str | None, status: RunStatus | None, sessi
 
 def _is_root(execution: Execution, tag: str | None, session: str | None) -> bool:
     """True for what is stopped by itself; the rest goes with the run above it."""
-    if execution.root.options.background or not _fits(execution, tag, None, session):
+    if execution.root.is_background or not _fits(execution, tag, None, session):
         return False
     parent = execution.parent
     return parent is None or tag is not None or (session is not None and parent.session_id != session)

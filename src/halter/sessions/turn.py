@@ -320,7 +320,7 @@ class Turn:
     @property
     def _has_content(self) -> bool:
         """The runtime's own work, learning, has a record without words: a fact that is forgotten is nowhere else."""
-        return self._place.store_content and not self._execution.options.background
+        return self._place.store_content and not self._execution.is_background
 
     async def _whole(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Nothing in the store is cut short; what has been got by then is given back by `close`."""
