@@ -104,6 +104,11 @@ def test_a_very_long_text_is_estimated_from_places_in_it() -> None:
 ODD = 'aA0. \n😀é中\u200b-_[]{}"9.5 X'
 
 
+def test_a_schema_with_half_a_character_is_estimated_too() -> None:
+    request = ModelRequest(messages=(), output=OutputSchema(name="x", schema={"description": "half \ud800"}))
+    assert 0 < estimate_request(request) <= most_tokens(request)
+
+
 @given(st.lists(st.text(st.sampled_from(ODD) | st.characters(), max_size=60), max_size=6))
 def test_the_most_that_a_request_can_be_is_no_less_than_its_estimate(texts: list[str]) -> None:
     """Whatever the characters, and in whatever parts: so that a look at the lengths may be enough."""

@@ -170,4 +170,7 @@ def _tool_tokens(tool: ToolSpec) -> int:
 
 
 def _json(schema: object) -> str:
-    return msgspec.json.encode(schema, enc_hook=str).decode("utf-8", "replace")
+    try:
+        return msgspec.json.encode(schema, enc_hook=str).decode("utf-8", "replace")
+    except UnicodeEncodeError:  # half a surrogate pair in somebody's text, which adapters replace
+        return str(schema)
