@@ -220,8 +220,9 @@ async def test_what_was_to_be_said_is_kept_in_any_place(chats: Sessions) -> None
         first = agent.run("first", session=session).start()
         await asyncio.sleep(each / 2_000)
         await agent.run("second", session=session, on_busy="interrupt")
-        await first.finished()
-        assert sorted(asked(await chats.history(f"s{each}"))) == ["first", "second"]
+        # Over connections of its own, the second may be there before the first, which is refused then, and says so.
+        kept = [] if isinstance((await first.finished()).error, SessionBusy) else ["first"]
+        assert asked(await chats.history(f"s{each}")) == [*kept, "second"]
 
 
 @pytest.mark.virtual_time
