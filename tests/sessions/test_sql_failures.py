@@ -18,6 +18,7 @@ from typing import Any
 import asyncpg
 import pytest
 import sqlalchemy as sa
+from asyncpg.prepared_stmt import PreparedStatement
 
 from halter.errors import SessionsUnavailable
 from halter.messages import Message
@@ -283,6 +284,31 @@ def test_connections_that_the_server_has_ended_are_made_anew(postgres: Postgres,
         assert await said(store) == [HI] * 3
         await store.aclose()
 
+    asyncio.run(scenario())
+
+
+def test_a_driver_that_has_lost_count_of_what_its_server_says_gets_a_new_connection(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It happens as the server crashes between two words: asyncpg raises what is neither an error of the server's nor
+    of the network's, and its connection is no use any more."""
+
+    async def scenario() -> None:
+        store = open_sql(postgres_url, patience=5.0)
+        turn = await taken(store, a_run())
+        monkeypatch.setattr(PreparedStatement, "fetch", lost_count)
+        await store.write(turn.lease, 0, [HI])
+        assert broken
+        assert all(connection.is_closed() for connection in broken)
+        assert await said(store) == [HI]
+        await store.aclose()
+
+    async def lost_count(statement: Any, *values: object) -> Any:
+        broken.append(statement._connection)
+        monkeypatch.setattr(PreparedStatement, "fetch", fetch)
+        raise asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress")
+
+    fetch, broken = PreparedStatement.fetch, list[Any]()
     asyncio.run(scenario())
 
 

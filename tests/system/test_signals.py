@@ -154,9 +154,9 @@ def test_the_third_signal_raises_keyboard_interrupt_where_that_was_the_handler(s
                 ready()
             if event.type == "run.cancelling" and event.mode == "immediate":
                 ready()
-    threading.Thread(target=tell, daemon=True).start()
     try:
         with cancel_on_signals(run, signal.SIGINT):
+            threading.Thread(target=tell, daemon=True).start()  # not before: the first signal may come at once
             try:
                 run.result()
             except RunCancelled as error:

@@ -63,7 +63,7 @@ _BY_CLASS = {"08": _AWAY, "28": _NOT_ALLOWED}
 
 def failure_of(error: Exception) -> Failure | None:
     """What an error of a database means; `None` for one that is no database's."""
-    for each in _layers(error):
+    for each in layers(error):
         if isinstance(each, sqlite3.Error):
             return _of_sqlite(each)
         if type(each).__name__ == "ClientConfigurationError":  # asyncpg's: of parameters that it knows, no passwords
@@ -85,10 +85,10 @@ def failure_of(error: Exception) -> Failure | None:
     return None
 
 
-def _layers(error: Exception) -> list[BaseException]:
+def layers(error: BaseException | None) -> list[BaseException]:
     """The error, what the driver has said, and what that came of."""
     found: list[BaseException] = []
-    each: BaseException | None = error
+    each = error
     while each is not None and each not in found:
         found.append(each)
         each = each.orig if isinstance(each, exc.DBAPIError) else each.__cause__

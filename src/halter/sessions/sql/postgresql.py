@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from halter.core.home import home_here
 from halter.core.lockfree import Wakers
 from halter.sessions.sql.dialects import Dialect, Postgresql
+from halter.sessions.sql.failures import layers
 from halter.sessions.sql.migrations import POSTGRESQL, is_current, migrate
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class _Pool:
             hide_parameters=True,
         )
         event.listen(self.engine.sync_engine, "connect", _connected)
+        event.listen(self.engine.sync_engine, "handle_error", _failed)
         self.snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ")
 
     async def prepare(self) -> None:
@@ -119,6 +121,12 @@ def _connected(connection: Any, record: object) -> None:
     cursor.execute(f"SET idle_in_transaction_session_timeout = {ABANDONED}")
     cursor.close()
     connection.commit()
+
+
+def _failed(context: sa.ExceptionContext) -> None:
+    """Where asyncpg has lost count of what its server says (it crashed between two words), the connection is no use."""
+    if any(type(each).__name__ == "InternalClientError" for each in layers(context.original_exception)):
+        context.is_disconnect = True
 
 
 def _prepare(connection: sa.Connection) -> None:
