@@ -53,7 +53,7 @@ KINDS = ("models", "tools", "stores", "sessions", "bridges")
 # The words and the machines stand on these alone: no asyncio, no I/O.
 PURE = {"msgspec", "time"}  # `time`: stamps only
 IMPURE = {"asyncio", "socket", "ssl", "threading", "_thread", "subprocess", "signal", "selectors", "aiohttp", "logging"}
-TASKS_ARE_MADE_IN = {"core.runtime", "core.execution"}
+TASKS_ARE_MADE_IN = {"core.runtime", "core.execution", "core.body"}
 
 # Imports inside functions, each with its reason.
 INSIDE_FUNCTIONS = {

@@ -943,8 +943,23 @@ async def a_session_that_is_there_is_not_made_again(open: Open) -> None:
 
 
 @part_of_the_contract
+async def a_session_is_the_same_with_and_without_its_messages(open: Open) -> None:
+    stores = [open(), open()]
+    await stores[0].create(Session(id="s", user="u", title="a title", tags=("t",), metadata={"k": 1}), [HI])
+    await stores[0].create(Session(id="other"))
+    turn = await taken(stores[0], a_run())
+    for at in range(1, 4):
+        await stores[0].write(turn.lease, at, [HELLO], state={"at": at})
+        alone = await stores[1].session("s")
+        assert alone == (await loaded(stores[0])).session
+        assert alone is not None
+        assert (alone.messages, alone.state, alone.holder) == (at + 1, {"at": at}, "run-1")
+
+
+@part_of_the_contract
 async def what_is_not_there_is_not_found(open: Open) -> None:
     store = open()
+    assert await store.session("s") is None
     assert await store.load("s") is None
     assert await store.load("s", full=True) is None
     assert await store.update("s", {"title": "x"}) is None

@@ -17,11 +17,10 @@ from collections.abc import Callable, Coroutine, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from halter import events
-from halter.core import sealing, starting, stopping, watchdog
+from halter.core import body, sealing, stopping, watchdog
 from halter.core.asking import Asked
 from halter.core.budget import accounts_over
-from halter.core.context import RunContext
-from halter.core.current import CURRENT, CurrentRun, call_of
+from halter.core.current import CurrentRun, call_of
 from halter.core.frames import where
 from halter.core.ids import new_id
 from halter.core.keeping import Keeping, said_in
@@ -34,9 +33,9 @@ from halter.core.reply import Reply
 from halter.core.resources import Owner, Resource
 from halter.core.run_token import RunToken
 from halter.core.voice import Voice
-from halter.errors import BusyError, RunCancelled, RunLost
+from halter.errors import BusyError, RunLost
 from halter.messages import Message, ToolCall, Usage
-from halter.outcome import Cancellation, CancelMode, CancelReason, Ended, RunResult, RunStatus
+from halter.outcome import Cancellation, CancelMode, CancelReason, RunResult, RunStatus
 
 if TYPE_CHECKING:
     from halter.core.call import Call
@@ -224,109 +223,11 @@ class Execution:
                 del self.claims["starter"]  # it may start once the other has ended
                 raise
             try:
-                home.submit(lambda: self._launch(home))
+                home.submit(lambda: body.launch(self, home))
             except RunLost as lost:
                 home.unregister(self)
                 stopping.lose(self, lost)
                 raise
-
-    def _launch(self, home: Home) -> None:
-        # Published first and looked at afterwards: a stop either finds the home or is found here.
-        self.home = home
-        born_dead = starting.born_cancelled(self)
-        if born_dead:
-            self.claim(born_dead)
-        if self.cell:
-            self.end_unstarted()
-            return
-        starting.join(self, home)
-        if self.keeping is None:
-            starting.announce(self)
-        else:
-            starting.queue(self)
-        starting.arm(self, home)
-        self.carried.run(CURRENT.set, self.current)
-        name = f"halter:{self.definition.name}:{self.id}"
-        if self.is_background:
-            self.task = home.background(self, self._main(), name)
-        else:
-            self.task = asyncio.Task(self._main(), loop=home.loop, name=name, context=self.carried)
-        self.body = self.hold(self.task_resource("task", self.definition.name, self.task))
-        self.task.add_done_callback(self._on_task_done)
-        if self.requests:  # asked to end after its turn before it had begun
-            stopping.on_request(self)
-
-    # --- the body -------------------------------------------------------------------------------------------
-
-    async def _main(self) -> None:
-        try:
-            output = await (self._body() if self.keeping is None else self.keeping.run(self._body))
-            ending = Ending(RunStatus.COMPLETED, output=output)
-        except BaseException as error:  # also SystemExit: it must not travel through the loop
-            ending = self._ending_of(error)
-        self.body_is_over = True
-        assert self.home is not None
-        if self.home.is_here:
-            self.home.read_inbox()  # what its threads emitted before it ended
-        if self.claim(ending) is not ending:
-            self._keep_error(ending.error)
-        elif ending.status is RunStatus.CANCELLED and self.request() is None:
-            self._note(ending.cancellation)
-        foreign = ending.cancellation is not None and ending.cancellation.reason is CancelReason.SHUTDOWN
-        if not self.home.is_here:
-            stopping.lose(self)  # the coroutine is being thrown away: its loop is gone, and nothing may be awaited
-        else:
-            stopping.wind_down(self)
-            if self.keeping is not None:
-                await self._until_stored()
-            elif foreign:  # the loop is about to end: seal in this very task
-                await self._until_others_ended()
-
-    def _body(self) -> Coroutine[Any, Any, Any]:
-        return self.definition.execute(RunContext(self))
-
-    def _ending_of(self, error: BaseException) -> Ending:
-        task = self.task
-        if isinstance(error, asyncio.CancelledError) and not self.cell and task and task.cancelling():
-            return Ending(RunStatus.CANCELLED, cancellation=from_outside())
-        if isinstance(error, RunCancelled) and (request := self.request()):
-            return Ending(RunStatus.CANCELLED, cancellation=request)
-        return Ending(RunStatus.FAILED, error=error)
-
-    def _keep_error(self, error: BaseException | None) -> None:
-        if error is not None and not isinstance(error, asyncio.CancelledError | RunCancelled):
-            self.body_error = error
-
-    def _note(self, request: Cancellation | None) -> None:
-        if request is not None:
-            self.claims.setdefault("request", request)
-            self.requests.append(request)
-
-    async def _until_stored(self) -> None:
-        """The end of `asyncio.run` waits for the tasks that it has cancelled, then closes what the last write needs."""
-        self._end_body()
-        while self.result is None:
-            try:
-                await self.done.wait_until(lambda: self.result is not None)
-            except asyncio.CancelledError:
-                pass  # the body is over, and what is left ends within the grace
-
-    async def _until_others_ended(self) -> None:
-        await self.changed.wait_until(lambda: self.result is not None or self.may_end(ignoring_task=True))
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.error("a run's own machinery failed; please report this", exc_info=error)
-        if not self.body_is_over:  # cancelled before its first step; by somebody else, if no stop was claimed
-            self._note(from_outside() if not self.cell else None)
-            self.claim(Ending(RunStatus.CANCELLED, cancellation=self.request()))
-            stopping.wind_down(self)
-        self._end_body()
-
-    def _end_body(self) -> None:
-        cancelled = self.cell["end"].status is RunStatus.CANCELLED
-        if self.body is not None:
-            self.body.end(Ended.CANCELLED if cancelled else Ended.FINISHED)
 
     # --- stopping -------------------------------------------------------------------------------------------
 
@@ -368,10 +269,16 @@ class Execution:
         stopping = not mode.cuts if ending is None else ending.status is RunStatus.CANCELLED
         return stopping and any(request.mode.strength >= mode.strength for request in self.requests)
 
+    def note(self, request: Cancellation | None) -> None:
+        """Puts down a stop that somebody else's claim has made."""
+        if request is not None:
+            self.claims.setdefault("request", request)
+            self.requests.append(request)
+
     def end_at_boundary(self, request: Cancellation) -> None:
         """Between two turns, on the home loop: makes a stop that waited for the turn final."""
         self.claim(Ending(RunStatus.CANCELLED, cancellation=request))
-        self._note(request if not self.requests else None)
+        self.note(request if not self.requests else None)
 
     def _pass_on(self) -> None:
         """Brings the request to the home loop; a run that was never started ends here."""
@@ -390,7 +297,7 @@ class Execution:
         request = self.request() or self.cell["end"].cancellation if self.cell else self.request()
         assert request is not None
         self.claim(Ending(RunStatus.CANCELLED, cancellation=request))
-        self._note(request if not self.requests else None)
+        self.note(request if not self.requests else None)
         tree = self.log
         if self.parent is not None and (self.home is None or self.parent.result is not None):
             self.log = Log()
@@ -543,11 +450,6 @@ class Execution:
 
     def __repr__(self) -> str:
         return f"<Execution {self.definition.name} {self.id} {self.shown_status}>"
-
-
-def from_outside() -> Cancellation:
-    """The stop that somebody's `task.cancel()` amounts to, as at the end of `asyncio.run`."""
-    return Cancellation(reason=CancelReason.SHUTDOWN, message="its task was cancelled from outside")
 
 
 def inherited(request: Cancellation | None) -> Cancellation | None:

@@ -11,7 +11,7 @@ from halter.core.lockfree import snapshot
 from halter.core.run import Run
 from halter.errors import BusyError, SessionBusy
 from halter.outcome import CancelReason
-from halter.sessions.port import Conversation
+from halter.sessions.records import Session
 
 
 def refuse_from_inside(key: Hashable) -> None:
@@ -21,10 +21,10 @@ def refuse_from_inside(key: Hashable) -> None:
         raise BusyError("a run cannot delete the session that it runs on")
 
 
-def refuse_while_held(found: Conversation | None) -> None:
+def refuse_while_held(session: Session | None) -> None:
     """Raises `SessionBusy` if a run has the session's turn."""
-    if found is not None and found.session.holder is not None:
-        id, holder = found.session.id, found.session.holder
+    if session is not None and session.holder is not None:
+        id, holder = session.id, session.holder
         raise SessionBusy(f"session {id!r} is busy: run {holder} has its turn", session_id=id, holder=holder)
 
 

@@ -202,6 +202,10 @@ class Store(Protocol):
         """Makes a session with all that is given; False, and nothing, if there is one of this id."""
         ...
 
+    async def session(self, session_id: str) -> Session | None:
+        """The session alone; `None` if there is none."""
+        ...
+
     async def load(self, session_id: str, *, full: bool = False) -> Conversation | None:
         """`full`: all messages, whatever was compacted."""
         ...

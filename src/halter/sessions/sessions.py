@@ -113,7 +113,9 @@ class Sessions:
 
     async def get(self, id: str) -> Session:
         """The session, without its messages. Raises `SessionNotFound`."""
-        return (await self._loaded(id)).session
+        given.name(ID, id)
+        await self._begin()
+        return _there(await self._store.session(id), id)
 
     async def history(self, id: str, *, full: bool = False) -> tuple[Message, ...]:
         """What was said, fit for `history=` of any run. Raises `SessionNotFound`.
@@ -214,7 +216,7 @@ class Sessions:
         refuse_from_inside(key)
         await self._begin()
         if not stop:
-            refuse_while_held(await self._store.load(id))
+            refuse_while_held(await self._store.session(id))
         return await self._whole(self._delete(id, key))
 
     async def end(self, id: str) -> None:

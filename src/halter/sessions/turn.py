@@ -296,8 +296,8 @@ class Turn:
 
     async def _length(self, session_id: str) -> int:
         """Of a session whose turn was taken and never begun: all of it stays."""
-        found = await self._place.store.load(session_id)
-        return 0 if found is None else found.session.messages
+        found = await self._place.store.session(session_id)
+        return 0 if found is None else found.messages
 
     async def _sort_mail(self, result: RunResult[Any]) -> None:
         if self._mail:

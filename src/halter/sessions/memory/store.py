@@ -203,6 +203,11 @@ class MemoryStore:
         with _lock:
             return self._sessions.setdefault(session.id, made) is made
 
+    async def session(self, session_id: str) -> Session | None:
+        with _lock:
+            kept = self._sessions.get(session_id)
+            return kept.session if kept is not None else None
+
     async def load(self, session_id: str, *, full: bool = False) -> Conversation | None:
         with _lock:
             kept = self._sessions.get(session_id)

@@ -13,8 +13,8 @@ from halter.messages import Message
 from halter.sessions.port import Conversation, Lease
 from halter.sessions.records import Checkpoint
 from halter.sessions.sql.columns import packed, unpacked, unpacked_all
-from halter.sessions.sql.held import ABOUT, change, held, session_of
-from halter.sessions.sql.schema import between, checkpoints, from_position, message_words, messages, number_of, sessions
+from halter.sessions.sql.held import about, change, held, session_of
+from halter.sessions.sql.schema import between, checkpoints, from_position, message_words, messages, number_of
 from halter.sessions.sql.transaction import Transaction
 from halter.sessions.words import shown_text, words
 
@@ -29,7 +29,6 @@ _NEWEST_CHECKPOINT = (
     .order_by(checkpoints.c.key.desc())
     .limit(1)
 )
-_ABOUT = sa.select(*ABOUT).where(sessions.c.id == sa.bindparam("session"))
 _SAID = sa.select(messages.c.data).where(between(messages.c.key)).order_by(messages.c.key)
 
 MOST_INDEXED = 100_000  # characters of a message whose words can be found
@@ -113,7 +112,7 @@ def forget_compactions(tx: Transaction, session_key: int, run_id: str) -> None:
 
 
 def load(tx: Transaction, session_id: str, full: bool) -> Conversation | None:
-    row = tx.first(_ABOUT, session=session_id)
+    row = about(tx, session_id)
     return None if row is None else conversation(tx, row, full=full)
 
 

@@ -28,9 +28,8 @@ ABOUT = (
     sessions.c.created_at,
     sessions.c.updated_at,
 )
-
-
 _TURN = (sessions.c.owner, sessions.c.generation, sessions.c.expires_at, sessions.c.known_upto)
+_ABOUT = sa.select(*ABOUT).where(sessions.c.id == sa.bindparam("session"))
 
 
 def session_of(row: Any) -> Session:
@@ -47,6 +46,11 @@ def session_of(row: Any) -> Session:
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
+
+
+def about(tx: Transaction, session_id: str) -> Any:
+    """The session's row as it is, for reading; `None` if there is none."""
+    return tx.first(_ABOUT, session=session_id)
 
 
 @cache

@@ -14,7 +14,7 @@ from halter.sessions.sql import facts, runs
 from halter.sessions.sql.columns import packed, tag_part, unpacked
 from halter.sessions.sql.conversations import delete_from, enter, enter_checkpoint
 from halter.sessions.sql.dialects import as_asked, as_stored
-from halter.sessions.sql.held import ABOUT, change, locked, session_of
+from halter.sessions.sql.held import ABOUT, about, change, locked, session_of
 from halter.sessions.sql.schema import (
     checkpoints,
     message_words,
@@ -51,6 +51,11 @@ def create(
     if checkpoint is not None:
         enter_checkpoint(tx, key, checkpoint)
     return True
+
+
+def get(tx: Transaction, session_id: str) -> Session | None:
+    row = about(tx, session_id)
+    return None if row is None else session_of(row)
 
 
 def update(tx: Transaction, session_id: str, changes: Mapping[str, Any]) -> Session | None:

@@ -151,6 +151,9 @@ class SqlStore:
         made = partial(sessions.create, session=session, said=messages, checkpoint=checkpoint, nonce=new_id())
         return await self._write(made)
 
+    async def session(self, session_id: str) -> Session | None:
+        return await self._read(partial(sessions.get, session_id=session_id))
+
     async def load(self, session_id: str, *, full: bool = False) -> Conversation | None:
         return await self._read(partial(conversations.load, session_id=session_id, full=full))
 
