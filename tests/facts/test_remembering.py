@@ -129,6 +129,22 @@ async def test_a_scope_of_your_own(kept: Kept) -> None:
     assert runtime().runs(tag="memory") == []
 
 
+async def test_two_scopes_on_one_session_each_learn_from_all_of_it(kept: Kept) -> None:
+    of_her, of_the_house = Asked(changes("Likes tea."), changes()), Asked(changes("Has a cat."))
+    for text, learns, scope in (
+        ("first", of_her, None),
+        ("second", of_the_house, lambda _: "the house"),
+        ("third", of_her, None),
+    ):
+        agent = Agent("scripted:hello", memory=Facts(learns, scope=scope))
+        await agent.run(text, session=kept.session("ann"))
+        await learned()
+    assert (await kept.known(), await kept.known("the house")) == (["Likes tea."], ["Has a cat."])
+    heard = [[text for _, text in said] for learner in (of_her, of_the_house) for _, said in learner.data]
+    assert heard == [["first", "hello"], ["second", "hello", "third", "hello"], ["first", "hello", "second", "hello"]]
+    assert await kept.store.known("ann") == {"ann": 6, "the house": 4}
+
+
 async def test_a_scope_that_is_no_text_fails_the_run(kept: Kept) -> None:
     def scope(_: RunContext) -> Any:
         return 5
@@ -188,7 +204,7 @@ async def test_a_turn_that_did_not_complete_teaches_nothing_until_one_has(kept: 
         run.cancel()
     assert (await run.finished()).status is RunStatus(how.replace("stopped", "cancelled"))
     assert await learned() == []
-    assert await kept.store.known_upto("ann") == 0
+    assert (await kept.store.known("ann")).get("ann", 0) == 0
     await Agent("scripted:Yes.", memory=memory).run("And now?", session=kept.session("ann"))
     await learned()
     [(_, said)] = learner.data
@@ -209,7 +225,7 @@ async def test_what_could_not_be_learned_is_caught_up_by_the_next(kept: Kept) ->
     await agent.run("first", session=kept.session("ann"))
     [failed] = await learned()
     assert failed.error is not None
-    assert (await kept.known(), await kept.store.known_upto("ann")) == ([], 0)
+    assert (await kept.known(), (await kept.store.known("ann")).get("ann", 0)) == ([], 0)
     await seen(agent, "second", kept)
     assert await kept.known() == ["Likes tea."]
     assert [text for _, text in learner.data[-1][1]] == ["first", "hello", "second", "hello"]
@@ -223,10 +239,10 @@ async def test_a_long_past_is_caught_up_in_pieces(kept: Kept) -> None:
     await agent.run("hi", session=kept.session("ann"))
     await learned()
     assert len(learner.requests) == 4
-    assert await kept.store.known_upto("ann") == 16
+    assert (await kept.store.known("ann")).get("ann", 0) == 16
     for _ in range(2):
         await seen(agent, "hi", kept)
-    assert await kept.store.known_upto("ann") == len(await kept.said()) == 36
+    assert (await kept.store.known("ann")).get("ann", 0) == len(await kept.said()) == 36
     heard = [text.partition(" ")[0] for _, said in learner.data for _, text in said]
     assert heard[:30] == [str(number) for number in range(30)]
 

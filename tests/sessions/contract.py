@@ -669,13 +669,14 @@ async def what_is_cut_off_is_gone_with_the_compactions_that_reach_further(open: 
     await store.compact(turn.lease, early)
     await store.compact(turn.lease, Checkpoint(upto=8, messages=SUMMARY, run_id="run-1"))
     await store.change_facts("u", session_id="s", known_upto=10)
+    await store.change_facts("v", session_id="s", known_upto=3)
     await store.cut(turn.lease, 6)
     conversation = await loaded(store)
     assert conversation.checkpoint == early
     assert list(conversation.messages) == HUNDRED[4:6]
     assert conversation.session.messages == 6
     assert await said(store, full=True) == HUNDRED[:6]
-    assert await store.known_upto("s") == 6
+    assert await store.known("s") == {"u": 6, "v": 3}
     assert await store.search("number 7") == []
     await store.cut(turn.lease, 4)
     assert (await loaded(store)).checkpoint == early
@@ -969,7 +970,7 @@ async def what_is_not_there_is_not_found(open: Open) -> None:
     assert await store.runs(RunQuery()) == []
     assert await store.lost() == []
     assert await store.facts("u") == []
-    assert await store.known_upto("s") == 0
+    assert await store.known("s") == {}
 
 
 @part_of_the_contract
@@ -1152,7 +1153,7 @@ async def a_deleted_session_leaves_nothing(open: Open) -> None:
     assert [session.id for session in await store.find(Query())] == ["t"]
     assert {record.run_id for record in await store.runs(RunQuery())} == {"run-t", "again-t"}
     assert [fact.id for fact in await store.facts("alice")] == ["fact-t"]
-    assert await store.known_upto("s") == 0
+    assert await store.known("s") == {}
     asked = await store.asked(HERE)
     assert {*asked.stops, *(mail.run_id for mail in asked.mail)} == {"again-t"}
     assert {hit.session_id for hit in await store.search("hi")} == {"t"}
@@ -1193,7 +1194,7 @@ async def any_text_is_an_id(open: Open) -> None:
         assert record.run_id == f"run of {id}"[:256]
         assert await store.run(record.run_id) == record
         assert [fact.text for fact in await store.facts(id)] == [f"number {number}"]
-        assert await store.known_upto(id) == 1
+        assert await store.known(id) == {id: 1}
     for id in AWKWARD_IDS:
         assert await store.delete(id)
     assert await store.find(Query()) == []
@@ -1260,11 +1261,11 @@ async def how_far_a_session_was_learned_from_is_changed_with_its_facts(open: Ope
     store = open()
     await with_a_turn(store, *HUNDRED[:8])
     await store.change_facts("u", put=[a_fact("1", "likes tea")], session_id="s", known_upto=4)
-    assert await store.known_upto("s") == 4
+    assert await store.known("s") == {"u": 4}
     await store.change_facts("u", put=[a_fact("2", "has a cat")])
-    assert await store.known_upto("s") == 4
+    assert await store.known("s") == {"u": 4}
     await store.change_facts("u", session_id="s", known_upto=8)
-    assert await store.known_upto("s") == 8
+    assert await store.known("s") == {"u": 8}
     assert len(await store.facts("u")) == 2
 
 
@@ -1277,7 +1278,7 @@ async def who_learns_from_what_another_has_learned_from_changes_nothing(open: Op
     late = [a_fact("2", "drinks tea")]
     assert not await open().change_facts("u", put=late, forget=["1"], session_id="s", known_from=0, known_upto=8)
     assert [fact.id for fact in await store.facts("u")] == ["1"]
-    assert await store.known_upto("s") == 4
+    assert await store.known("s") == {"u": 4}
     assert await store.change_facts("u", put=late, session_id="s", known_from=4, known_upto=8)
     assert not await store.change_facts("u", put=late, session_id="gone", known_from=0, known_upto=8)
 

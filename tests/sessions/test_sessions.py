@@ -294,11 +294,11 @@ def test_what_was_learned_of_its_user_is_not_learned_again_from_a_fork(on_chats:
         await chats.create("s", user="alice", messages=TALK)
         await chats.create("nobody's", messages=TALK)
         store = open_store()
-        for id in ("s", "nobody's"):
-            await store.change_facts("any", session_id=id, known_upto=3)
+        for id, scope in (("s", "alice"), ("s", "her work"), ("nobody's", "nobody's")):
+            await store.change_facts(scope, session_id=id, known_upto=3)
         for at, known in ((None, 3), (2, 2)):
-            assert await store.known_upto((await chats.fork("s", at=at)).id) == known
-        assert await store.known_upto((await chats.fork("nobody's")).id) == 0  # its facts are its own
+            assert await store.known((await chats.fork("s", at=at)).id) == {"alice": known, "her work": known}
+        assert await store.known((await chats.fork("nobody's")).id) == {}  # its facts are its own
 
     on_chats(body)
 

@@ -103,9 +103,9 @@ class Learning(Runnable[Learned]):
     # --- what there is to learn from ------------------------------------------------------------------------
 
     async def _new(self) -> tuple[int, Sequence[Message]]:
-        """How far it was learned from, and what was said since, in turns that are over."""
+        """How far it was learned from for this scope, and what was said since, in turns that are over."""
         store, id = self._whose.store, self._whose.session_id
-        begun = await store.known_upto(id)
+        begun = (await store.known(id)).get(self._whose.scope, 0)
         conversation = await store.load(id)
         if conversation is None:
             return begun, ()

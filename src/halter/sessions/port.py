@@ -197,7 +197,12 @@ class Store(Protocol):
     # --- sessions -------------------------------------------------------------------------------------------
 
     async def create(
-        self, session: Session, messages: Sequence[Message] = (), checkpoint: Checkpoint | None = None
+        self,
+        session: Session,
+        messages: Sequence[Message] = (),
+        checkpoint: Checkpoint | None = None,
+        *,
+        known: Mapping[str, int] | None = None,
     ) -> bool:
         """Makes a session with all that is given; False, and nothing, if there is one of this id."""
         ...
@@ -258,15 +263,15 @@ class Store(Protocol):
         known_upto: int | None = None,
     ) -> bool:
         """Enters or replaces facts by their ids, deletes others of this scope, and notes how far `session_id` has been
-        learned from.
+        learned from for this scope.
 
         `known_from`: only if there still is that session, and this is how far it was; else False, and nothing has
         changed.
         """
         ...
 
-    async def known_upto(self, session_id: str) -> int:
-        """Up to which message facts were taken from this session; after a `cut`, never more than are left."""
+    async def known(self, session_id: str) -> Mapping[str, int]:
+        """By scope, up to which message facts were taken from this session; after a `cut`, never more than are left."""
         ...
 
     async def recalled(self, ids: Collection[str], at: float) -> None:

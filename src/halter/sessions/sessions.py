@@ -168,11 +168,9 @@ class Sessions:
         upto = whole_cut(said, min(len(said), _within(there, len(said) if at is None else at)))
         session = replace(session, id=new, state=session.state if upto == len(said) else None)
         checkpoint = found.checkpoint if found.checkpoint is not None and found.checkpoint.upto <= upto else None
-        known = await self._store.known_upto(id)
-        made = await self._made(session, replace(found, messages=said[:upto], checkpoint=checkpoint))
-        if known and made.user:  # of whom it was learned: not again, as somebody may have had it forgotten since
-            await self._store.change_facts(made.user, session_id=made.id, known_upto=min(known, upto))
-        return made
+        # Not to be learned again, as somebody may have had it forgotten since; but of the session itself it is.
+        known = {of: min(far, upto) for of, far in (await self._store.known(id)).items() if of != id}
+        return await self._made(session, replace(found, messages=said[:upto], checkpoint=checkpoint), known=known)
 
     async def rewind(self, id: str, to: int) -> Session:
         """Takes back all but the first `to` messages, and the state that came of them; the session as it is then.
@@ -351,13 +349,15 @@ class Sessions:
     async def _lost_on(self, id: str) -> Records:
         return [record for record in await self._store.lost() if record.session_id == id]
 
-    async def _made(self, session: Session, content: Conversation, *, is_new: bool = True) -> Session:
+    async def _made(
+        self, session: Session, content: Conversation, *, is_new: bool = True, known: Mapping[str, int] | None = None
+    ) -> Session:
         now = time.time()
         if is_new:
             session = replace(session, created_at=now, updated_at=now)
         session = replace(session, title=session.title or first_words(content.messages))
         await self._begin()
-        if not await self._store.create(session, content.messages, content.checkpoint):
+        if not await self._store.create(session, content.messages, content.checkpoint, known=known):
             raise UsageError(f"there is a session {session.id!r}")
         return await self.get(session.id)
 

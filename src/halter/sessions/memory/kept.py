@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,14 +46,18 @@ class KeptSession:
     """A session, its messages, its compactions, its turn and its queue."""
 
     def __init__(
-        self, session: Session, messages: Sequence[Message] = (), checkpoint: Checkpoint | None = None
+        self,
+        session: Session,
+        messages: Sequence[Message] = (),
+        checkpoint: Checkpoint | None = None,
+        known: Mapping[str, int] | None = None,
     ) -> None:
         self.about = copied(session)
         self.messages = list(messages)
         self.checkpoints = [] if checkpoint is None else [checkpoint]
         self.turn: Turn | None = None
         self.queue: dict[int, Place] = {}
-        self.known_upto = 0
+        self.known = dict(known or {})  # by scope: up to which message it was learned from
 
     # --- its turn -------------------------------------------------------------------------------------------
 
@@ -86,7 +90,7 @@ class KeptSession:
     def cut(self, to: int, of_run: str | None) -> None:
         del self.messages[to:]
         self.checkpoints = [each for each in self.checkpoints if each.upto <= to and each.run_id != of_run]
-        self.known_upto = min(self.known_upto, to)
+        self.known = {scope: min(upto, to) for scope, upto in self.known.items()}
         self.change({})
 
     def change(self, changes: dict[str, Any]) -> None:

@@ -197,9 +197,14 @@ class MemoryStore:
     # --- sessions -------------------------------------------------------------------------------------------
 
     async def create(
-        self, session: Session, messages: Sequence[Message] = (), checkpoint: Checkpoint | None = None
+        self,
+        session: Session,
+        messages: Sequence[Message] = (),
+        checkpoint: Checkpoint | None = None,
+        *,
+        known: Mapping[str, int] | None = None,
     ) -> bool:
-        made = KeptSession(session, messages, checkpoint)
+        made = KeptSession(session, messages, checkpoint, known)
         with _lock:
             return self._sessions.setdefault(session.id, made) is made
 
@@ -275,17 +280,17 @@ class MemoryStore:
     ) -> bool:
         with _lock:
             kept = self._sessions.get(session_id) if session_id is not None else None
-            if known_from is not None and (kept is None or kept.known_upto != known_from):
+            if known_from is not None and (kept is None or kept.known.get(scope, 0) != known_from):
                 return False
             self._facts.change(scope, put, forget)
             if kept is not None and known_upto is not None:
-                kept.known_upto = known_upto
+                kept.known[scope] = known_upto
             return True
 
-    async def known_upto(self, session_id: str) -> int:
+    async def known(self, session_id: str) -> Mapping[str, int]:
         with _lock:
             kept = self._sessions.get(session_id)
-            return kept.known_upto if kept is not None else 0
+            return dict(kept.known) if kept is not None else {}
 
     async def recalled(self, ids: Collection[str], at: float) -> None:
         with _lock:

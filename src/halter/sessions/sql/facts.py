@@ -12,7 +12,7 @@ from halter.sessions.ranking import best
 from halter.sessions.records import Fact
 from halter.sessions.sql.columns import packed, unpacked
 from halter.sessions.sql.dialects import as_asked
-from halter.sessions.sql.held import change, locked
+from halter.sessions.sql.held import change, known_in, locked
 from halter.sessions.sql.schema import fact_words, sessions
 from halter.sessions.sql.schema import facts as table
 from halter.sessions.sql.transaction import Transaction
@@ -52,16 +52,17 @@ def alter(
     known_upto: int | None,
 ) -> bool:
     row = locked(tx, session_id) if session_id is not None else None
+    known_before = known_in(row) if row is not None else {}
     if known_from is not None:
-        if tx.again and row is not None and row.known_upto == known_upto:
+        if tx.again and row is not None and known_before.get(scope, 0) == known_upto:
             return True
-        if row is None or row.known_upto != known_from:
+        if row is None or known_before.get(scope, 0) != known_from:
             return False
     _delete(tx, table.c.scope == scope, table.c.id.in_([*forget, *(fact.id for fact in put)]))
     for fact in put:
         _enter(tx, scope, fact)
     if row is not None and known_upto is not None:
-        change(tx, row.key, known_upto=known_upto)
+        change(tx, row.key, known=packed({**known_before, scope: known_upto}))
     return True
 
 
@@ -82,9 +83,9 @@ def forget_session(tx: Transaction, session_id: str) -> None:
     _delete(tx, table.c.session_id == session_id)
 
 
-def known_upto(tx: Transaction, session_id: str) -> int:
-    row = tx.first(sa.select(sessions.c.known_upto).where(sessions.c.id == session_id))
-    return 0 if row is None else row.known_upto
+def known(tx: Transaction, session_id: str) -> dict[str, int]:
+    row = tx.first(sa.select(sessions.c.known).where(sessions.c.id == session_id))
+    return {} if row is None else known_in(row)
 
 
 def recalled(tx: Transaction, ids: Collection[str], at: float) -> None:

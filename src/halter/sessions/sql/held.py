@@ -28,7 +28,7 @@ ABOUT = (
     sessions.c.created_at,
     sessions.c.updated_at,
 )
-_TURN = (sessions.c.owner, sessions.c.generation, sessions.c.expires_at, sessions.c.known_upto)
+_TURN = (sessions.c.owner, sessions.c.generation, sessions.c.expires_at, sessions.c.known)
 _ABOUT = sa.select(*ABOUT).where(sessions.c.id == sa.bindparam("session"))
 
 
@@ -51,6 +51,11 @@ def session_of(row: Any) -> Session:
 def about(tx: Transaction, session_id: str) -> Any:
     """The session's row as it is, for reading; `None` if there is none."""
     return tx.first(_ABOUT, session=session_id)
+
+
+def known_in(row: Any) -> dict[str, int]:
+    """By scope, up to which message the session of a row was learned from."""
+    return any_json(row.known) or {}
 
 
 @cache

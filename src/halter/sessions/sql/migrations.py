@@ -71,7 +71,7 @@ CREATE INDEX halter_mail_run ON halter_mail (run_id)
 """
 
 _FACTS = """
-ALTER TABLE halter_sessions ADD COLUMN known_upto {number} NOT NULL DEFAULT 0;
+ALTER TABLE halter_sessions ADD COLUMN known {bytes};
 CREATE TABLE halter_facts (
     key {key}, scope TEXT NOT NULL, id TEXT NOT NULL, session_id TEXT, updated_at {float} NOT NULL,
     recalled_at {float} NOT NULL, data {bytes} NOT NULL, UNIQUE (scope, id)

@@ -48,7 +48,7 @@ sessions = sa.Table(
     sa.Column("expires_at", sa.Double),
     sa.Column("created_at", sa.Double),
     sa.Column("updated_at", sa.Double),
-    sa.Column("known_upto", _Number),
+    sa.Column("known", sa.LargeBinary),
     sa.Column("nonce", sa.Text),
 )
 

@@ -30,7 +30,12 @@ from halter.sessions.words import shown_text, words
 
 
 def create(
-    tx: Transaction, session: Session, said: Sequence[Message], checkpoint: Checkpoint | None, nonce: str
+    tx: Transaction,
+    session: Session,
+    said: Sequence[Message],
+    checkpoint: Checkpoint | None,
+    known: Mapping[str, int],
+    nonce: str,
 ) -> bool:
     """`nonce`: of this call."""
     new = {
@@ -39,7 +44,7 @@ def create(
         "generation": 0,
         "created_at": session.created_at,
         "updated_at": session.updated_at,
-        "known_upto": 0,
+        "known": packed(known) if known else None,
         "nonce": nonce,
     }
     about = _columns({name: getattr(session, name) for name in _CHANGEABLE})

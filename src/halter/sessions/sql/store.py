@@ -146,10 +146,15 @@ class SqlStore:
     # --- sessions -------------------------------------------------------------------------------------------
 
     async def create(
-        self, session: Session, messages: Sequence[Message] = (), checkpoint: Checkpoint | None = None
+        self,
+        session: Session,
+        messages: Sequence[Message] = (),
+        checkpoint: Checkpoint | None = None,
+        *,
+        known: Mapping[str, int] | None = None,
     ) -> bool:
-        made = partial(sessions.create, session=session, said=messages, checkpoint=checkpoint, nonce=new_id())
-        return await self._write(made)
+        made = partial(sessions.create, session=session, said=messages, checkpoint=checkpoint, known=known or {})
+        return await self._write(partial(made, nonce=new_id()))
 
     async def session(self, session_id: str) -> Session | None:
         return await self._read(partial(sessions.get, session_id=session_id))
@@ -202,8 +207,8 @@ class SqlStore:
         known = {"session_id": session_id, "known_from": known_from, "known_upto": known_upto}
         return await self._write(partial(facts.alter, scope=scope, put=put, forget=forget, **known))
 
-    async def known_upto(self, session_id: str) -> int:
-        return await self._read(partial(facts.known_upto, session_id=session_id))
+    async def known(self, session_id: str) -> Mapping[str, int]:
+        return await self._read(partial(facts.known, session_id=session_id))
 
     async def recalled(self, ids: Collection[str], at: float) -> None:
         if ids:

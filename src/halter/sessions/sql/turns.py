@@ -27,7 +27,6 @@ EMPTY: dict[str, Any] = {
     "tags": (),
     "messages": 0,
     "generation": 0,
-    "known_upto": 0,
 }
 _WAITING = sa.select(queue).where(queue.c.session_id == sa.bindparam("session"))
 
