@@ -268,13 +268,22 @@ def test_results_stand_first_and_next_to_their_calls() -> None:
     assert kinds == [["text", "text"], ["text"], ["text"]]
 
 
-def test_an_id_that_is_used_again_in_another_turn_is_another_call() -> None:
-    """Some providers count from 0 in each turn; twice in one turn, only the first is sent."""
+def test_an_id_that_is_used_again_is_another_call_and_gets_another_id() -> None:
+    """Some providers count from 0 in each turn; the API refuses an id that two calls have, wherever they stand."""
     call, result = Message("assistant", (ToolCall("0", "x", "{}"),)), Message("tool", (ToolResult("0", "1"),))
-    turns = turns_of((Message.user("q"), call, result, call, result), MARK)
-    assert [turn["content"][0]["type"] for turn in turns[1:]] == ["tool_use", "tool_result"] * 2
-    twice = turns_of((Message.user("q"), call, call, result, result), MARK)
-    assert [len(turn["content"]) for turn in twice] == [1, 1, 1]
+    said = (Message.user("q"), call, result, call, result)
+    assert ids_in(turns_of(said, MARK)) == ["0", "0", "0_2", "0_2"]
+    other = Message("assistant", (ToolCall("0_2", "x", "{}"),)), Message("tool", (ToolResult("0_2", "1"),))
+    longer = turns_of((*said, *other, call, result), MARK)
+    assert longer[: len(said)] == turns_of(said, MARK), "a prompt cache stays valid"
+    assert ids_in(longer)[4:] == ["0_2_2", "0_2_2", "0_3", "0_3"]
+    twice = turns_of((Message.user("q"), call, call, Message("tool", (ToolResult("0", "1"),) * 3)), MARK)
+    assert ids_in(twice) == ["0", "0_2", "0", "0_2"]
+
+
+def ids_in(turns: list[Any]) -> list[str]:
+    blocks = (block for turn in turns for block in turn["content"])
+    return [id for block in blocks if (id := block.get("id") or block.get("tool_use_id"))]
 
 
 def test_a_servers_tool_and_its_result_may_stand_in_two_answers() -> None:

@@ -2,14 +2,16 @@
 
 The API refuses what does not fit, so nothing of this is sent: 1. an empty message, or text of nothing but white space;
 2. thinking without the signature that makes it the provider's own, or after which nothing was said; 3. a call without
-its result in the very next turn, or the reverse, and the same of tools that the provider runs; 4. white space at the
-end of an answer to be continued. Messages of one side that follow each other are one turn, results first in it.
+its result in the very next turn, or the reverse, and the same of tools that the provider runs; 4. an id that another
+call has; 5. white space at the end of an answer to be continued. Messages of one side that follow each other are one
+turn, results first in it.
 """
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import takewhile, zip_longest
 from typing import Any, TypeAlias, cast
@@ -36,6 +38,7 @@ def turns_of(messages: Sequence[Message], provider: str) -> list[Turn]:
     """
     pending = _in_progress(messages, provider)
     turns = _joined((_side(message), _blocks(message, provider)) for message in messages)
+    _tell_calls_apart(turns)
     _drop_unpaired_calls(turns)
     _drop_unpaired_uses(turns, pending)
     _drop_last_thoughts(turns)
@@ -164,6 +167,36 @@ def _text_of(data: str) -> str:
 
 
 # --- calls and results --------------------------------------------------------------------------------------
+
+
+def _tell_calls_apart(turns: list[Turn]) -> None:
+    """No two calls of the conversation have one id, as the API wants it; some providers count anew in each answer.
+
+    The first keeps its id, and so does what was sent before: a provider's prompt cache stays valid.
+    """
+    taken: set[str] = set()
+    times: Counter[str] = Counter()
+    called: dict[str, list[str]] = {}  # by their ids: what the calls of the turn before are called here
+    for turn in turns:
+        asked, called = called, {}
+        for at, block in enumerate(turn["content"]):
+            if block["type"] == "tool_use":
+                id = str(block.get("id"))
+                name = _name_for(id, taken, times)
+                called.setdefault(id, []).append(name)
+                turn["content"][at] = block | {"id": name}
+            elif block["type"] == "tool_result" and asked.get(id := str(block.get("tool_use_id"))):
+                turn["content"][at] = block | {"tool_use_id": asked[id].pop(0)}
+
+
+def _name_for(id: str, taken: set[str], times: Counter[str]) -> str:
+    """The id, with a number behind it if another call has it."""
+    name = id
+    while name in taken:
+        times[id] += 1
+        name = f"{id}_{times[id] + 1}"
+    taken.add(name)
+    return name
 
 
 def _drop_unpaired_calls(turns: list[Turn]) -> None:
