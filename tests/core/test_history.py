@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halter.core.history import LOST, MARKER, NOT_RUN, for_model, paired, seal, seal_lost
-from halter.messages import Message, Part, Text, ToolCall, ToolResult
+from halter.messages import PAUSED, Message, Part, Text, ToolCall, ToolResult
 
 
 def asked(*ids: str, text: str = "", interrupted: bool = False) -> Message:
@@ -79,6 +79,15 @@ def test_a_turn_that_was_lost_before_its_answer_is_marked(said: list[Message]) -
     assert seal_lost(said) == (len(said), (Message("assistant", (), interrupted=True),))
     assert seal_lost([*said, asked(text="whole")]) == (len(said) + 1, ())
     assert seal_lost([]) == (0, ())
+
+
+@pytest.mark.scenario("D42")
+def test_an_answer_whose_rest_never_came_is_marked() -> None:
+    """Its provider has paused it, and would have gone on with it: it is no whole one."""
+    paused = Message("assistant", (Text("I search."),), finish_reason=PAUSED)
+    assert seal([HI, paused], was_stopped=True) == Message("assistant", (), interrupted=True)
+    assert seal_lost([HI, paused]) == (2, (Message("assistant", (), interrupted=True),))
+    assert for_model([HI, paused, Message("assistant", (), interrupted=True), NEXT])[-1].text.startswith(MARKER)
 
 
 # --- the marker ---------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from halter.messages import Message, Part, Text, ToolCall, ToolResult
+from halter.messages import PAUSED, Message, Part, Text, ToolCall, ToolResult
 
 NOT_RUN = "This call did not run: the turn was stopped before it began."
 MAY_HAVE_RUN = "This call was stopped while it ran: part of it may have taken effect."
@@ -85,15 +85,21 @@ def _with_results(message: Message, results: list[ToolResult]) -> Iterator[Paire
 
 def seal(messages: Sequence[Message], *, was_stopped: bool = False) -> Message | None:
     """What a conversation that ends here lacks: the results of its last answer's calls, which never ran; of a turn
-    that was stopped before anything of its answer had come, the answer, which says nothing but that."""
+    that was stopped before anything of its answer, or of the rest of it, had come, the answer, which says nothing but
+    that."""
     if not messages:
         return None
     last = messages[-1]
     if last.role == "assistant" and last.tool_calls:
         return Message("tool", tuple(not_run(call) for call in last.tool_calls), interrupted=True)
-    if was_stopped and last.role != "assistant" and not last.interrupted:
+    if was_stopped and not _is_end(last):
         return Message("assistant", (), interrupted=True)
     return None
+
+
+def _is_end(message: Message) -> bool:
+    """Whether nobody misses an answer behind it: it is a whole one, or says itself that it is none."""
+    return message.interrupted or (message.role == "assistant" and message.finish_reason != PAUSED)
 
 
 def seal_lost(messages: Sequence[Message]) -> tuple[int, tuple[Message, ...]]:
@@ -114,7 +120,7 @@ def seal_lost(messages: Sequence[Message]) -> tuple[int, tuple[Message, ...]]:
     if len(results) < len(calls):
         rest = (part for part in given if not isinstance(part, ToolResult))
         return at, (Message("tool", (*rest, *_with_lost(calls, results)), interrupted=True),)
-    if last.role == "assistant" or last.interrupted:
+    if _is_end(last):
         return len(messages), ()
     return len(messages), (Message("assistant", (), interrupted=True),)
 
