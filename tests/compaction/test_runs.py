@@ -317,8 +317,10 @@ _NUMBERS = itertools.count()
 # --- a long loop of tools -----------------------------------------------------------------------------------
 
 
-async def test_a_long_loop_of_tools_stays_within_the_window() -> None:
-    """100 steps of 1,000 characters in a window of 4,000 tokens, without a session; what was asked for stays."""
+@pytest.mark.parametrize("steered", [False, True])
+async def test_a_long_loop_of_tools_stays_within_the_window(steered: bool) -> None:
+    """100 steps of 1,000 characters in a window of 4,000 tokens, without a session; what was asked for stays, also
+    behind what was said since."""
     window, steps = 4_000, 100
     sizes: list[int] = []
 
@@ -326,6 +328,8 @@ async def test_a_long_loop_of_tools_stays_within_the_window() -> None:
         def before_model(self, ctx: RunContext, request: Any) -> None:
             sizes.append(estimate_input(request.messages, request.tools))
             assert sum(message.text == ASKED for message in request.messages) == 1
+            if steered and len(sizes) == steps // 4:
+                ctx.run.send("Look for crabs, too.")
             check_history([message for message in request.messages if message.role != "system"])
 
     @tool
@@ -344,7 +348,7 @@ async def test_a_long_loop_of_tools_stays_within_the_window() -> None:
     run = busy.run(ASKED)
     result, log = await run, await log_of(run)
     assert result.text == "Done."
-    assert len(result.messages) == 2 * steps + 2
+    assert len(result.messages) == 2 * steps + 2 + steered
     assert max(sizes) <= window
     assert len(sizes) == steps + 1
     done = [event for event in log if isinstance(event, events.CompactionFinished)]

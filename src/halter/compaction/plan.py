@@ -3,7 +3,8 @@
 1. An answer and the results of its calls are never parted. 2. What is kept is kept as it is, signatures and all; only
 results of tools are trimmed. 3. Instructions in the conversation stay. 4. The gentlest measure that is enough: trimming
 before a summary, turns that are long past before steps of the newest one. 5. A cut inside a turn keeps what the user
-said in it. 6. What was decided once is not decided again: a plan for what a plan has left does nothing.
+said in it, and one inside this run all that was said to it. 6. What was decided once is not decided again: a plan for
+what a plan has left does nothing.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class _Options:
         return self._full[at] - self._instructed[at] - self._said_within(at)
 
     def _said_within(self, at: int) -> int:
-        return self._said[at] - self._said[self._shape.turn_of(at)]
+        return self._said[at] - self._said[self._shape.kept_from(at)]
 
     def plan(self, option: _Option) -> Plan:
         at = option.at
@@ -173,7 +174,7 @@ class _Options:
         kept, count = tuple(self._trimmed[at:upto]), sum(self._cuts[at:])
         if not at:
             return Plan(upto=upto, after=kept, trimmed=count, tokens=option.tokens)
-        begin, gone = self._shape.turn_of(at), self._messages[:at]
+        begin, gone = self._shape.kept_from(at), self._messages[:at]
         said = tuple(message for message in self._messages[begin:at] if is_said(message))
         return Plan(
             upto=upto,

@@ -55,6 +55,11 @@ class Shape:
             return at
         return self.starts[place - 1] if place else at
 
+    def kept_from(self, at: int) -> int:
+        """From where on what users said stays, of what stands before a cut there: what this run was told always."""
+        begin = self.turn_of(at)
+        return begin if self._begun is None else min(begin, self._begun)
+
     def _begins_turn(self, at: int) -> bool:
         is_first = at in (0, self._begun) or not is_said(self.messages[at - 1])
         return is_first and is_said(self.messages[at])

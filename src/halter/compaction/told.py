@@ -41,7 +41,10 @@ class Told:
         """Where in the view the run's own messages begin; `None`: something stands for the first of them, too."""
         base = self._ctx._execution.base
         upto, instead = self._ctx.compaction or (0, ())
-        return len(instead) + base - upto if upto <= base else None
+        if upto <= base:
+            return len(instead) + base - upto
+        first = self._ctx.messages[base]  # inside of it, what the run was given was kept
+        return next((at for at, message in enumerate(instead) if message is first), None)
 
     def place(self, upto: int, instead: tuple[Message, ...]) -> tuple[int, tuple[Message, ...]]:
         """That `instead` stands for the first `upto` of the view, in terms of the conversation: for `ctx.compact`."""
