@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from halter.compaction.plan import HEADING
 from halter.compaction.size import Gauge
 from halter.core.tokens import estimate_request
 from halter.messages import Message, Usage
@@ -66,6 +67,30 @@ def test_a_count_of_something_else_does_not_lead_astray() -> None:
     messages = [Message.user("short"), answer(Usage(input=900_000, output=5)), Message.user("and now?")]
     request = asked(messages)
     assert Gauge().of(request, messages) <= 2 * estimate_request(request) + 1
+
+
+def test_after_a_compaction_only_what_came_between_two_counts_tells_how_they_count() -> None:
+    """What stood before them is not there any more: a request of half the size is not taken for one of the whole."""
+    messages = [Message.user(f"{HEADING}\n\n" + "In short. " * 100), *long_talk(1)]
+    for turn in range(3):
+        before = 50_000 + int(1.2 * total(messages))
+        messages += [Message.user(f"q{turn} " * 300), answer(Usage(input=before, output=9), words=300)]
+    messages.append(Message.user("and now?"))
+    size = Gauge().of(asked(messages), messages)
+    assert size == pytest.approx(1.2 * estimate_request(asked(messages)), rel=0.02)
+
+
+@pytest.mark.parametrize("before", [9_000, 2_000], ids=["counted before it", "too little"])
+def test_after_a_compaction_a_count_may_tell_nothing(before: int) -> None:
+    """The one was made before the compaction, the next behind it; or next to nothing lies between them."""
+    first = answer(Usage(input=before, output=9), words=100 if before == 2_000 else 900)
+    messages = [
+        Message.user(f"{HEADING}\n\nIn short."),
+        first,
+        Message.user("well?"),
+        answer(Usage(input=2_100, output=9)),
+    ]
+    assert Gauge().of(asked(messages), messages) == estimate_request(asked(messages))
 
 
 def test_after_a_compaction_the_ratio_stays_and_the_count_goes() -> None:

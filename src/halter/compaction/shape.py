@@ -18,6 +18,12 @@ def is_summary(message: Message) -> bool:
     return message.role == "user" and message.text.startswith(BEGINNING)
 
 
+def begins_with_summary(messages: Sequence[Message]) -> bool:
+    """Whether an earlier compaction has left this."""
+    first = next((message for message in messages if message.role not in INSTRUCTIONS), None)
+    return first is not None and is_summary(first)
+
+
 def is_said(message: Message) -> bool:
     """Whether a user has said it."""
     return message.role == "user" and not is_summary(message)

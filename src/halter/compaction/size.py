@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 
+from halter.compaction.shape import begins_with_summary
 from halter.core.ports import Model
 from halter.core.tokens import MESSAGE, estimate_parts, estimate_request, estimate_tokens, most_tokens
 from halter.messages import Message
@@ -12,6 +13,7 @@ from halter.models.prices import context_window
 from halter.models.route import Fallback
 from halter.request import ModelRequest
 
+TELLING = 500  # tokens by our estimate, at least, between two counts that shall tell how their provider counts
 LEAST, MOST = 0.5, 2.0  # how far a provider's count may be from our estimate; beyond that it counts something else
 
 
@@ -57,8 +59,7 @@ class Gauge:
         """Whether the request is certainly no larger: a look that costs next to nothing. False: it may be."""
         if self._counted is not None and self._counted[0] <= len(told):
             count, known = self._counted
-            new = sum(MESSAGE + estimate_parts(message.parts) for message in told[count:])
-            return known + MOST * new <= tokens
+            return known + MOST * _estimate(told[count:]) <= tokens
         return MOST * most_tokens(request) <= tokens
 
     def of(self, request: ModelRequest, told: Sequence[Message]) -> int:
@@ -78,15 +79,37 @@ class Gauge:
         return ceil(estimate_tokens(text) * self.ratio)
 
     def _learn(self, request: ModelRequest, told: Sequence[Message]) -> None:
-        """From the last answer in a conversation that was loaded: its provider has counted what stands before it."""
-        places = (at for at in range(len(told) - 1, -1, -1) if told[at].usage is not None)
-        at = next((at for at in places if (usage := told[at].usage) and usage.input and not usage.estimated), None)
-        if at is None:
-            return
+        """From the answers in a conversation that was loaded: their provider has counted what stands before them."""
+        counts = _counts(told)
+        at, tokens = next(counts, (0, 0))
+        if tokens and begins_with_summary(told):
+            self._learn_between(at, tokens, counts, told)
+        elif tokens:
+            self._ratio = _within(tokens / max(1, estimate_request(request) - _estimate(told[at:])))
+
+    def _learn_between(self, at: int, tokens: int, earlier: Iterator[tuple[int, int]], told: Sequence[Message]) -> None:
+        """From how far the counts before the one of `tokens` at `at` have grown up to it: what stood before them all
+        may have been another, and longer, when they were made. Where one is no less than the next, it has changed."""
+        first, least = at, tokens
+        for place, count in earlier:
+            if count >= least:
+                break
+            first, least = place, count
+        between = _estimate(told[first:at])
+        if between >= TELLING:
+            self._ratio = _within((tokens - least) / between)
+
+
+def _counts(told: Sequence[Message]) -> Iterator[tuple[int, int]]:
+    """Where there is an answer whose provider has counted its request, and how many tokens; the last one first."""
+    for at in range(len(told) - 1, -1, -1):
         usage = told[at].usage
-        assert usage is not None
-        behind = sum(MESSAGE + estimate_parts(message.parts) for message in told[at:])
-        self._ratio = _within(usage.input / max(1, estimate_request(request) - behind))
+        if usage is not None and usage.input and not usage.estimated:
+            yield at, usage.input
+
+
+def _estimate(messages: Sequence[Message]) -> int:
+    return sum(MESSAGE + estimate_parts(message.parts) for message in messages)
 
 
 def _within(ratio: float) -> float:
