@@ -222,6 +222,16 @@ def test_thinking_goes_back_once_a_tool_was_called_where_the_server_wants_it() -
     assert not [each for each in body(*TURN)["messages"] if "reasoning_content" in each or "reasoning" in each]
 
 
+def test_a_first_call_changes_nothing_of_what_was_sent_before_it() -> None:
+    """Without a call its thinking is ignored (https://api-docs.deepseek.com/guides/thinking_mode), and with it the
+    provider's prompt cache would be lost."""
+    dialect = Dialect(reasoning="reasoning_content")
+    before = (TURN[0], TURN[3], TURN[4])
+    sent = body(*before, *TURN[1:], dialect=dialect)["messages"]
+    assert sent[:3] == body(*before, dialect=dialect)["messages"]
+    assert sent[3]["reasoning_content"] == "I look."
+
+
 def test_a_call_without_thinking_has_the_field_where_it_must_be_there() -> None:
     """A conversation that began with another model: DeepSeek wants the field, though it is empty."""
     silent = (TURN[0], Message("assistant", (ToolCall("c", "now", ""),)), Message("tool", (ToolResult("c", "noon"),)))

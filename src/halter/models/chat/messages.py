@@ -27,9 +27,8 @@ DETAILS = ("auto", "low", "high", "original")
 
 def chat_messages(messages: tuple[Message, ...], provider: str, dialect: Dialect = OPENAI) -> list[dict[str, Any]]:
     """The conversation; `provider`: whose `Opaque` parts go back. Raises `ConfigurationError` for a part too many."""
-    turns = paired(messages)
-    writer = _Writer(provider, dialect, has_calls=any(answered for _, answered in turns))
-    sent = [each for message, answered in turns for each in writer.message(message, answered)]
+    writer = _Writer(provider, dialect)
+    sent = [each for message, answered in paired(messages) for each in writer.message(message, answered)]
     return sent if dialect.after_results is None else _continued(sent, dialect.after_results)
 
 
@@ -44,14 +43,14 @@ def _continued(sent: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:
 
 
 class _Writer:
-    """One conversation's terms: whose `Opaque` parts go, in which dialect, and whether a tool was called."""
+    """One conversation's terms: whose `Opaque` parts go, in which dialect, and whether a tool was called by now."""
 
     __slots__ = ("_dialect", "_has_calls", "_provider")
 
-    def __init__(self, provider: str, dialect: Dialect, *, has_calls: bool) -> None:
+    def __init__(self, provider: str, dialect: Dialect) -> None:
         self._provider = provider
         self._dialect = dialect
-        self._has_calls = has_calls
+        self._has_calls = False
 
     def message(self, message: Message, answered: AbstractSet[str]) -> list[dict[str, Any]]:
         match message.role:
@@ -112,6 +111,7 @@ class _Writer:
 
     def _assistant(self, message: Message, answered: AbstractSet[str]) -> list[dict[str, Any]]:
         calls = [call for call in message.tool_calls if call.id in answered]
+        self._has_calls = self._has_calls or bool(calls)
         if not (message.text or message.refusal or calls):
             return []
         returned = self._returned(message)
@@ -129,7 +129,8 @@ class _Writer:
         return {"content": message.text or None} | refusal
 
     def _reasoning(self, message: Message, *, is_needed: bool) -> dict[str, str]:
-        """The thinking, in a conversation with tools: a server that wants it back wants it from there on."""
+        """The thinking, in a conversation with tools: a server that wants it back wants it from there on. What was said
+        before goes as it went before: a provider's prompt cache stays valid."""
         field = self._dialect.reasoning
         if field is None or not self._has_calls:
             return {}
