@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from halter.core.owner import Owner
-from halter.errors import TurnLost
+from halter.errors import SessionNotFound, TurnLost
 from halter.messages import File, Image, Message, Opaque, Reasoning, Refusal, Text, ToolCall, ToolResult, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt, Ended, ReceiptLine, RunStatus
-from halter.sessions.port import Busy, Conversation, Lease, Query, RunQuery, Store, Taken
+from halter.sessions.port import Busy, Conversation, Lease, Query, RunQuery, Store, Taken, Which
 from halter.sessions.records import Checkpoint, Fact, LateResult, RunRecord, Session
 
 Open: TypeAlias = Callable[[], Store]
@@ -1175,8 +1175,29 @@ async def a_turn_on_a_deleted_session_is_lost(open: Open) -> None:
             await store.write(turn.lease, 1, [HELLO])
         with pytest.raises(TurnLost):
             await store.close(turn.lease, ended(record), 1, [HELLO])
+        with pytest.raises(TurnLost):
+            await store.record(ended(record), lease=turn.lease)
         await store.create(Session(id="s"))
     assert await said(store) == []
+    assert await store.runs(RunQuery()) == []
+
+
+@part_of_the_contract
+async def what_is_only_taken_where_it_is_makes_nothing(open: Open) -> None:
+    store = open()
+    wanted: tuple[Which, ...] = ("there", "lost")
+    for only in wanted:
+        with pytest.raises(SessionNotFound):
+            await store.take(a_run(), lease_for=LONG, only=only)
+    assert await store.load("s") is None
+    await with_a_turn(store, HI, HELLO)
+    for run_id in ("run-1", "nobody"):
+        with pytest.raises(TurnLost):
+            await store.take(a_run(run_id), lease_for=LONG, only="lost")
+    assert [record.status for record in await store.runs(RunQuery())] == [RunStatus.COMPLETED]
+    await taken(store, a_run("dead", owner=GONE))
+    assert isinstance(await store.take(a_run("dead", owner=GONE), lease_for=LONG, only="lost"), Taken)
+    assert isinstance(await store.take(a_run("next"), lease_for=LONG, only="there"), Taken)
 
 
 @part_of_the_contract

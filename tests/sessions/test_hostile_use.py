@@ -10,7 +10,7 @@ import pytest
 
 from halter import Agent, Message, RunContext, RunStatus, runnable
 from halter.core.history import LOST
-from halter.errors import BusyError, ConfigurationError, SessionsUnavailable
+from halter.errors import BusyError, ConfigurationError, SessionNotFound, SessionsUnavailable
 from halter.messages import Text, ToolCall
 from halter.models import Scripted
 from halter.sessions import Sessions
@@ -169,6 +169,38 @@ async def test_of_several_lost_turns_all_are_shown_as_they_will_be_ended(open_st
     await chats.recover()
     assert await stored(chats) == (HI, HELLO)
     await chats.aclose()
+
+
+@pytest.mark.parametrize("step", ["take", "load", "write", "close"])
+async def test_what_is_deleted_while_it_is_recovered_stays_deleted_and_others_are_recovered(step: str) -> None:
+    store: Any = Troubled()
+    chats = Sessions(store)
+    await chats.list()
+    for id in ("deleted", "kept"):
+        turn = await taken(store, a_run(f"lost-{id}", session_id=id, owner=GONE, input="a secret"))
+        await store.write(turn.lease, 0, [WEATHER, ASKED])
+    store.troubles[step] = lambda: store.inner.delete("deleted")
+    assert [record.session_id for record in await chats.recover()] == ["kept"]
+    assert [session.id for session in await chats.list()] == ["kept"]
+    assert [record.session_id for record in await chats.runs()] == ["kept"]
+
+
+@pytest.mark.parametrize("step", ["take", "cut", "close"])
+async def test_what_is_deleted_while_it_is_rewound_is_not_found_and_stays_deleted(step: str) -> None:
+    store: Any = Troubled()
+    chats = Sessions(store)
+    await chats.create("s", messages=[HI, HELLO])
+    store.troubles[step] = lambda: store.inner.delete("s")
+    with pytest.raises(SessionNotFound):
+        await chats.rewind("s", 0)
+    assert await chats.list() == []
+    assert await chats.runs() == []
+
+
+async def test_a_session_whose_holder_was_lost_is_deleted_though_no_run_may_be_stopped() -> None:
+    chats = Sessions(store := MemoryStore())
+    await taken(store, a_run("lost", owner=GONE))
+    assert await chats.delete("s", stop=False)
 
 
 # --- between processes --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from halter.core.current import current_execution
 from halter.core.execution import Execution
@@ -11,7 +11,7 @@ from halter.core.lockfree import snapshot
 from halter.core.run import Run
 from halter.errors import BusyError, SessionBusy
 from halter.outcome import CancelReason
-from halter.sessions.records import Session
+from halter.sessions.records import RunRecord, Session
 
 
 def refuse_from_inside(key: Hashable) -> None:
@@ -21,9 +21,9 @@ def refuse_from_inside(key: Hashable) -> None:
         raise BusyError("a run cannot delete the session that it runs on")
 
 
-def refuse_while_held(session: Session | None) -> None:
-    """Raises `SessionBusy` if a run has the session's turn."""
-    if session is not None and session.holder is not None:
+def refuse_while_held(session: Session | None, lost: Iterable[RunRecord]) -> None:
+    """Raises `SessionBusy` if a run has the session's turn; not of one that is `lost`, which nobody would end."""
+    if session is not None and session.holder not in (None, *(record.run_id for record in lost)):
         id, holder = session.id, session.holder
         raise SessionBusy(f"session {id!r} is busy: run {holder} has its turn", session_id=id, holder=holder)
 

@@ -14,10 +14,12 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET
 
+from halter.errors import SessionNotFound, TurnLost
 from halter.messages import Message
 from halter.outcome import Cancellation
 from halter.sessions.records import Checkpoint, Fact, Hit, LateResult, RunRecord, Session
 
+Which: TypeAlias = Literal["there", "lost"]  # a session that is there; one that is, for a run that was lost on it
 MailState: TypeAlias = Literal["waiting", "taken", "returned"]
 
 
@@ -54,6 +56,14 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True):
 
     holder: str | None
     ticket: int = 0
+
+
+def check_is_still(only: Which, record: RunRecord, *, is_there: bool, before: RunRecord | None) -> None:
+    """What `take` wants of the session and of the run's record `before`. Raises `SessionNotFound`, `TurnLost`."""
+    if not is_there:
+        raise SessionNotFound(f"session {record.session_id!r} was deleted meanwhile")
+    if only == "lost" and (before is None or before.status.is_final):
+        raise TurnLost(f"run {record.run_id} was ended by others meanwhile")
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,13 +111,17 @@ class Store(Protocol):
 
     # --- turns ----------------------------------------------------------------------------------------------
 
-    async def take(self, record: RunRecord, *, lease_for: float, ticket: int | None = None) -> Taken | Busy:
+    async def take(
+        self, record: RunRecord, *, lease_for: float, ticket: int | None = None, only: Which | None = None
+    ) -> Taken | Busy:
         """Gives the run its turn on `record.session_id`, which is made if there is none, and enters its record.
 
         `record.owner`: whose lease it is. `lease_for`: seconds without renewal. Free is a session whose holder has
         none, a lease that has run out, or a dead owner, and for which nobody waits who comes before `ticket` (without
         one: nobody at all). `ticket` leaves the queue with the turn. The stored record's `base` is the number of
         messages there are; of a lost run, which is taken once more so that it can be ended, it stays what it was.
+        `only`: raises `SessionNotFound` if there is no such session; for a lost run also `TurnLost`, if there is no
+        record of it that is not final. Then nothing has changed.
         """
         ...
 
@@ -174,8 +188,8 @@ class Store(Protocol):
 
     # --- run records ----------------------------------------------------------------------------------------
 
-    async def record(self, record: RunRecord) -> None:
-        """Enters or replaces the record of a run."""
+    async def record(self, record: RunRecord, *, lease: Lease | None = None) -> None:
+        """Enters or replaces the record of a run. `lease`: of a turn that this is part of; raises `TurnLost`."""
         ...
 
     async def add_late(self, run_id: str, late: LateResult) -> None:

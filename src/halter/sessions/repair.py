@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from halter.children.orphans import look_again
 from halter.core.history import seal_lost
-from halter.errors import SessionsUnavailable
+from halter.errors import SessionNotFound, SessionsUnavailable, TurnLost
 from halter.messages import Message, Usage
 from halter.outcome import Cancellation, CancelReason, CancelReceipt, RunStatus
 from halter.sessions.port import Busy, Conversation, Lease, Store, Taken
@@ -26,30 +26,31 @@ async def repaired(store: Store, taken: Taken) -> Conversation:
     """
     look_again()
     for record in last_first(taken.lost):
-        await _repair(store, taken.lease, record)
+        await store.record(await _repair(store, taken.lease, record), lease=taken.lease)
     found = await store.load(taken.lease.session_id)
     if found is None:
         raise SessionsUnavailable(f"session {taken.lease.session_id!r} was deleted while it was repaired")
     return found
 
 
-async def _repair(store: Store, lease: Lease, record: RunRecord) -> None:
+async def _repair(store: Store, lease: Lease, record: RunRecord) -> RunRecord:
+    """Of the conversation; the record, as it is to be entered."""
     found = await store.load(lease.session_id, full=True)
     said = found.messages if found is not None else ()
     if record.keep == "rollback":
         await store.cut(lease, record.base, of_run=record.run_id)
-        await store.record(lost(record, ()))
-        return
+        return lost(record, ())
     at, sealed = seal_lost(said[record.base :])
     if sealed:
         await store.write(lease, record.base + at, sealed)
-    await store.record(lost(record, said[record.base :]))
+    return lost(record, said[record.base :])
 
 
 async def recover(store: Store, owner: str) -> list[RunRecord]:
     """Ends what lost owners have left, in the name of `owner`; the records, as they are then.
 
-    A run's session is taken for it once more, so that it can be ended. One that others repair already is left to them.
+    A run's session is taken for it once more, so that it can be ended. One that others repair already, or delete, is
+    left to them.
     """
     found = await store.lost()
     if found:
@@ -63,19 +64,24 @@ async def _recover(store: Store, owner: str, record: RunRecord) -> RunRecord | N
         final = lost(record, ())
         await store.record(final)
         return final
-    taken = await store.take(replace(record, owner=owner), lease_for=LEASE)
-    if isinstance(taken, Busy):
+    try:
+        taken = await store.take(replace(record, owner=owner), lease_for=LEASE, only="lost")
+        return None if isinstance(taken, Busy) else await _end(store, taken, record)
+    except (SessionNotFound, TurnLost):
         return None
-    before = taken.before
-    if before is None or before.status.is_final:  # others were faster, and somebody may have had a turn since
-        length = taken.conversation.session.messages
-        await store.close(taken.lease, before or lost(record, ()), length, ())
-        return None
+
+
+async def _end(store: Store, taken: Taken, record: RunRecord) -> RunRecord:
+    """Of a lost run that has its turn once more: its record and its turn end in one step. Raises `TurnLost`."""
+    final = record
     for each in last_first({**{other.run_id: other for other in taken.lost}, record.run_id: record}.values()):
-        await _repair(store, taken.lease, each)
-    found = await store.load(record.session_id, full=True)
-    final = await store.run(record.run_id) or lost(record, ())
-    await store.close(taken.lease, final, len(found.messages) if found is not None else 0, ())
+        ended = await _repair(store, taken.lease, each)
+        if each is record:
+            final = ended
+        else:
+            await store.record(ended, lease=taken.lease)
+    found = await store.session(taken.lease.session_id)
+    await store.close(taken.lease, final, found.messages if found is not None else 0, ())
     return final
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from halter.core.ids import new_id
 from halter.core.owner import Owner
-from halter.errors import SessionBusy, SessionNotFound
+from halter.errors import SessionBusy, SessionNotFound, TurnLost
 from halter.outcome import RunStatus
 from halter.sessions.cutting import whole_cut
 from halter.sessions.leases import LEASE
@@ -31,12 +31,15 @@ async def rewind(place: Place, id: str, to: int) -> None:
     record = RunRecord(
         run_id=new_id(), session_id=id, name=KIND, kind=KIND, owner=owner, input=f"{to}", started_at=time.time()
     )
-    taken = await place.store.take(record, lease_for=LEASE)
+    taken = await place.store.take(record, lease_for=LEASE, only="there")
     if isinstance(taken, Busy):
         who = f"run {taken.holder} has its turn" if taken.holder else "others wait for it"
         raise SessionBusy(f"session {id!r} is busy: {who}", session_id=id, holder=taken.holder)
     try:
         await _cut(place.store, taken, record, to)
+    except TurnLost:
+        await _whole(place.store, record)  # says so if it was deleted
+        raise
     finally:
         place.freed(id)
 

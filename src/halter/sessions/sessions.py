@@ -214,7 +214,7 @@ class Sessions:
         refuse_from_inside(key)
         await self._begin()
         if not stop:
-            refuse_while_held(await self._store.session(id))
+            refuse_while_held(await self._store.session(id), await self._lost_on(id))
         return await self._whole(self._delete(id, key))
 
     async def end(self, id: str) -> None:

@@ -162,7 +162,7 @@ class Turn:
             return taken.conversation
         found = await repaired(self._place.store, taken)
         self._record = msgspec.structs.replace(self._record, base=found.session.messages)
-        await self._place.store.record(self._record)
+        await self._place.store.record(self._record, lease=taken.lease)
         return found
 
     def _is_lost_namesake(self, before: RunRecord) -> bool:

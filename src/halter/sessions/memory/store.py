@@ -24,7 +24,18 @@ from halter.outcome import Cancellation
 from halter.sessions.memory.facts import KeptFacts
 from halter.sessions.memory.kept import KeptSession, Place, Turn
 from halter.sessions.memory.runs import KeptRuns
-from halter.sessions.port import Asked, Busy, Conversation, Lease, MailState, Query, RunQuery, Taken
+from halter.sessions.port import (
+    Asked,
+    Busy,
+    Conversation,
+    Lease,
+    MailState,
+    Query,
+    RunQuery,
+    Taken,
+    Which,
+    check_is_still,
+)
 from halter.sessions.ranking import best
 from halter.sessions.records import Checkpoint, Fact, Hit, LateResult, RunRecord, Session
 from halter.sessions.words import shown_text, words
@@ -66,10 +77,14 @@ class MemoryStore:
 
     # --- turns ----------------------------------------------------------------------------------------------
 
-    async def take(self, record: RunRecord, *, lease_for: float, ticket: int | None = None) -> Taken | Busy:
+    async def take(
+        self, record: RunRecord, *, lease_for: float, ticket: int | None = None, only: Which | None = None
+    ) -> Taken | Busy:
         assert record.session_id is not None
         now, id = time.monotonic(), record.session_id
         with _lock:
+            if only is not None:
+                check_is_still(only, record, is_there=id in self._sessions, before=self._runs.get(record.run_id))
             kept = self._sessions.get(id) or KeptSession(Session(id=id, created_at=time.time(), updated_at=time.time()))
             if not kept.is_free(ticket, now):
                 return Busy(holder=kept.turn.run_id if kept.turn else None, ticket=ticket or 0)
@@ -162,8 +177,10 @@ class MemoryStore:
 
     # --- run records ----------------------------------------------------------------------------------------
 
-    async def record(self, record: RunRecord) -> None:
+    async def record(self, record: RunRecord, *, lease: Lease | None = None) -> None:
         with _lock:
+            if lease is not None:
+                self._held(lease)
             self._runs.put(record)
 
     async def add_late(self, run_id: str, late: LateResult) -> None:

@@ -21,7 +21,7 @@ from halter.core.owner import is_dead
 from halter.errors import HalterError, SessionsUnavailable
 from halter.messages import Message
 from halter.outcome import Cancellation
-from halter.sessions.port import Asked, Busy, Conversation, Lease, MailState, Query, RunQuery, Taken
+from halter.sessions.port import Asked, Busy, Conversation, Lease, MailState, Query, RunQuery, Taken, Which
 from halter.sessions.records import Checkpoint, Fact, Hit, LateResult, RunRecord, Session
 from halter.sessions.sql import asking, conversations, facts, runs, sessions, turns
 from halter.sessions.sql.dialects import Dialect
@@ -61,8 +61,10 @@ class SqlStore:
 
     # --- turns ----------------------------------------------------------------------------------------------
 
-    async def take(self, record: RunRecord, *, lease_for: float, ticket: int | None = None) -> Taken | Busy:
-        return await self._write(partial(turns.take, record=record, lease_for=lease_for, ticket=ticket))
+    async def take(
+        self, record: RunRecord, *, lease_for: float, ticket: int | None = None, only: Which | None = None
+    ) -> Taken | Busy:
+        return await self._write(partial(turns.take, record=record, lease_for=lease_for, ticket=ticket, only=only))
 
     async def queue(self, session_id: str, run_id: str, owner: str, *, lease_for: float, first: bool) -> int:
         who = partial(turns.wait, session_id=session_id, run_id=run_id, owner=owner)
@@ -118,8 +120,8 @@ class SqlStore:
 
     # --- run records ----------------------------------------------------------------------------------------
 
-    async def record(self, record: RunRecord) -> None:
-        await self._write(partial(runs.enter, record=record))
+    async def record(self, record: RunRecord, *, lease: Lease | None = None) -> None:
+        await self._write(partial(turns.enter_record, record=record, lease=lease))
 
     async def add_late(self, run_id: str, late: LateResult) -> None:
         await self._write(partial(runs.add_late, run_id=run_id, late=late))

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from halter.errors import TurnLost
 from halter.messages import Message
-from halter.sessions.port import Busy, Lease, Taken
+from halter.sessions.port import Busy, Lease, Taken, Which, check_is_still
 from halter.sessions.records import RunRecord
 from halter.sessions.sql import runs
 from halter.sessions.sql.conversations import conversation, forget_compactions, written
@@ -31,9 +31,12 @@ EMPTY: dict[str, Any] = {
 _WAITING = sa.select(queue).where(queue.c.session_id == sa.bindparam("session"))
 
 
-def take(tx: Transaction, record: RunRecord, lease_for: float, ticket: int | None) -> Taken | Busy:
+def take(tx: Transaction, record: RunRecord, lease_for: float, ticket: int | None, only: Which | None) -> Taken | Busy:
     assert record.session_id is not None
-    row = _made(tx, record.session_id)
+    row = _made(tx, record.session_id) if only is None else locked(tx, record.session_id)
+    before = runs.get(tx, record.run_id)
+    if only is not None:
+        check_is_still(only, record, is_there=row is not None, before=before)
     was_taken = tx.again and (row.holder, row.owner) == (record.run_id, record.owner)
     if not was_taken and not (_is_free(tx, row) and _is_next(tx, row, ticket)):
         return Busy(holder=row.holder, ticket=ticket or 0)
@@ -48,7 +51,6 @@ def take(tx: Transaction, record: RunRecord, lease_for: float, ticket: int | Non
     )
     if ticket is not None:
         leave(tx, ticket)
-    before = runs.get(tx, record.run_id)
     was_lost = before is not None and not before.status.is_final  # taken once more, so that it can be ended
     base = before.base if before is not None and was_lost else row.messages
     runs.enter(tx, msgspec.structs.replace(record, base=base), lease.generation)
@@ -105,6 +107,12 @@ def renew(tx: Transaction, owner: str, lease_for: float) -> None:
     until = tx.clock() + lease_for
     for table in (sessions, queue):
         tx.execute(sa.update(table).where(table.c.owner == owner).values(expires_at=until))
+
+
+def enter_record(tx: Transaction, record: RunRecord, lease: Lease | None) -> None:
+    if lease is not None:
+        held(tx, lease)
+    runs.enter(tx, record)
 
 
 def close(
