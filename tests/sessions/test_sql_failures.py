@@ -175,16 +175,24 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
         subprocess.run(["umount", place], check=True)
 
 
-def test_a_file_that_is_removed_while_in_use_is_missed(tmp_path: Path) -> None:
-    """What is written to a file without a name is lost."""
-    path = tmp_path / "a.db"
+@pytest.mark.parametrize("which", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("through", ["a.db", "a link to it"])
+def test_a_file_that_is_removed_while_in_use_is_missed(which: str, through: str, tmp_path: Path) -> None:
+    """What is written to a file without a name is lost; and beside a log without a name, others write another one."""
+    path = tmp_path / through
+    if through != "a.db":
+        path.symlink_to(tmp_path / "a.db")
 
     async def scenario() -> None:
         store = open_sql(path, patience=5.0)
         turn = await taken(store, a_run())
-        path.unlink()
+        await store.write(turn.lease, 0, [HI])
+        (tmp_path / f"a.db{which}").unlink()
         with pytest.raises(SessionsUnavailable, match="removed or replaced"):
-            await store.write(turn.lease, 0, [HI])
+            await store.write(turn.lease, 1, [HI])
+        if which:
+            await store.write(turn.lease, 1, [HI])
+            assert await said(store) == [HI, HI]
         await store.aclose()
 
     asyncio.run(scenario())

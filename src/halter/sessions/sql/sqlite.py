@@ -112,18 +112,33 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connected(path: Path, connection: Any, record: Any) -> None:
-    record.info["file"] = _identity(path)
+    beside = os.path.realpath(path)
+    record.info["files"] = {name: _identity(name) for name in (str(path), f"{beside}-wal", f"{beside}-shm")}
 
 
 def _begin(path: Path, begin: str, connection: sa.Connection) -> None:
     """SQLAlchemy leaves this to the driver, which would begin with the first change: too late for a lock."""
-    if connection.info["file"] != _identity(path):
-        raise SessionsUnavailable(f"the session file {str(path)!r} was removed or replaced while it was in use")
+    _check(path, connection.info["files"])
     connection.exec_driver_sql(begin)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file it is: what is written to one that was removed is lost."""
+def _check(path: Path, files: dict[str, tuple[int, int] | None]) -> None:
+    """What is written to a file that was removed is lost; while we use them, SQLite itself removes none of the three.
+
+    `files`: their names, and which they were; those that were not there yet are noted. Raises `SessionsUnavailable`.
+    """
+    for name, known in files.items():
+        found = _identity(name)
+        if known is None:
+            files[name] = found
+        elif found != known:
+            which = "" if name == str(path) else f" (with its {name[-4:]})"
+            raise SessionsUnavailable(
+                f"the session file {str(path)!r}{which} was removed or replaced while it was in use"
+            )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
