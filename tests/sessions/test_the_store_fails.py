@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -264,6 +265,28 @@ async def test_waiting_for_a_store_that_hangs_can_be_stopped() -> None:
     run.cancel()
     assert (await run.finished()).is_cancelled
     assert asyncio.get_running_loop().time() - since <= 2.1
+
+
+async def test_a_place_that_fails_what_nobody_waits_for_any_more_is_no_error_of_asyncios() -> None:
+    """The loop would report it as an exception that nobody has looked at, whenever the task is collected."""
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
+
+    async def fail_later() -> None:
+        await asyncio.sleep(0.5)
+        await away()
+
+    chats = troubled(take=fail_later, delete=fail_later)
+    run = talker().run("hello", session=chats.session("s")).start()
+    deleting = asyncio.ensure_future(chats.delete("s"))
+    await asyncio.sleep(0.1)
+    run.cancel()
+    deleting.cancel()
+    assert (await run.finished()).is_cancelled
+    del deleting
+    await asyncio.sleep(1)
+    gc.collect()
+    assert reported == []
 
 
 async def test_what_is_taken_after_the_run_was_stopped_is_given_back() -> None:

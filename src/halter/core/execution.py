@@ -24,6 +24,7 @@ from halter.core.current import CurrentRun, call_of
 from halter.core.frames import where
 from halter.core.ids import new_id
 from halter.core.keeping import Keeping, said_in
+from halter.core.lasting import whole
 from halter.core.lifecycle import Ending, advance
 from halter.core.lockfree import Wakers
 from halter.core.log import Log
@@ -446,7 +447,7 @@ class Execution:
 
     async def whole(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Awaits such work; cancelled, it leaves it to its end."""
-        return await asyncio.shield(self.work(coroutine))
+        return await whole(self.work(coroutine))
 
     def __repr__(self) -> str:
         return f"<Execution {self.definition.name} {self.id} {self.shown_status}>"

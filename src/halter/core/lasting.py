@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from halter.errors import HalterError
+
+_logger = logging.getLogger("halter")
 T = TypeVar("T")
 
 
@@ -48,3 +52,20 @@ class LastingTask(asyncio.Task[T]):
     def end(self) -> None:
         """Cancels it, as any task."""
         super().cancel()
+
+
+async def whole(task: asyncio.Task[T]) -> T:
+    """Its result; cancelled, it leaves the task to its end. What that fails of then is logged, as nobody sees it."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_log_failure)
+        raise
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, HalterError):
+        _logger.warning("%s, which nobody waits for any more, has failed: %s", task.get_name(), error)
+    elif error is not None:
+        _logger.error("%s has failed; please report this", task.get_name(), exc_info=error)

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from halter.children.orphans import look_once
 from halter.core.home import home_here
+from halter.core.lasting import whole
 from halter.core.lockfree import Wakers
 from halter.core.ports import SessionTurn
 from halter.errors import BusyError
@@ -79,7 +80,7 @@ class Place:
                 home.kept.pop(key, None)
 
             getting_ready.add_done_callback(over)
-        await asyncio.shield(home.kept[key])
+        await whole(home.kept[key])
 
     async def _make_ready(self, owner: str) -> None:
         await recover(self.store, owner)

@@ -7,7 +7,6 @@ before anything happens.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Coroutine, Hashable, Iterable, Mapping
 from os import PathLike
@@ -20,6 +19,7 @@ from halter import checked
 from halter.core import held
 from halter.core.home import home_here
 from halter.core.ids import new_id
+from halter.core.lasting import whole
 from halter.core.settings import UNCHANGED, seconds
 from halter.errors import SessionNotFound, UsageError
 from halter.messages import Message, MessageInput, as_messages
@@ -321,7 +321,7 @@ class Sessions:
 
     async def _whole(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Its result; cancelled, it is left to go on to its end."""
-        return await asyncio.shield(home_here().work(coroutine, "sessions"))
+        return await whole(home_here().work(coroutine, "sessions"))
 
     async def _delete(self, id: str, key: Hashable) -> bool:
         await stop_all(key)

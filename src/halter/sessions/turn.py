@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from halter.core.execution import Execution
+from halter.core.lasting import whole
 from halter.core.owner import retire
 from halter.core.ports import Opened
 from halter.core.run import Run
@@ -325,4 +326,4 @@ class Turn:
     async def _whole(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Nothing in the store is cut short; what has been got by then is given back by `close`."""
         self._under_way = self._execution.work(coroutine)
-        return await asyncio.shield(self._under_way)
+        return await whole(self._under_way)
