@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -250,6 +251,22 @@ async def test_turns_are_looked_after_whatever_fails_once(monkeypatch: pytest.Mo
     await until(lambda: "asked" in store.done)
     assert failed
     await run.aclose()
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+async def test_turns_are_renewed_when_the_clock_has_jumped(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a machine wakes up: leases in SQLite run out by that clock, and the next run would take them."""
+    monkeypatch.setattr("halter.sessions.leases.LOOKED_EVERY", 0.01)
+    off = [0.0]
+    monkeypatch.setattr("halter.sessions.leases.time", SimpleNamespace(monotonic=lambda: 0.0, time=lambda: off[0]))
+    store: Any = Troubled()
+    run = await speaking(talker().run("hi", session=Sessions(store).session("s")))
+    await asyncio.sleep(0.05)
+    assert "renew" not in store.done
+    off[0] = seconds
+    await until(lambda: "renew" in store.done)
+    assert (await run).is_completed
+    assert store.done.count("renew") == 1
 
 
 # --- places -------------------------------------------------------------------------------------------------
