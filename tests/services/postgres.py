@@ -89,6 +89,10 @@ class Postgres:
         """At once, and in order: what was committed is there at the next start (its "fast" shutdown)."""
         self._end(signal.SIGINT)
 
+    def crash(self) -> None:
+        """As by its own fault: no transaction ends, nobody is told."""
+        self._end(signal.SIGQUIT)
+
     def close(self) -> None:
         """For good: nothing of it is needed any more."""
         self._end(signal.SIGQUIT)

@@ -33,7 +33,7 @@ def _command(pid: str) -> str:
         return ""
 
 
-def wait_until_gone(name: str, limit: float = 5.0) -> float:
+def wait_until_gone(name: str, limit: float = 20.0) -> float:
     """Seconds until none of them was left. Fails after `limit`."""
     began = time.monotonic()
     while left := alive(name):

@@ -44,6 +44,7 @@ BEFORE = [
     Message.assistant("That one is longer, and slower, and in summer it has no water. " * 75),
 ]
 THRESHOLD = 5_000  # tokens: passed with the result of the long call
+WHOLE = tuple(mode(name) for name in WHOLE_TURN)
 INPUT = "Do it all, please."
 LAST = "And what now?"
 
@@ -69,8 +70,10 @@ class Case:
         """All that the provider was asked for this session."""
         return [msgspec.json.decode(record.body) for record in self._wire.wire.requests(self.tag(session))]
 
-    def start(self, session: str, dies_at: int | None = None, *, run_id: str | None = None) -> Child:
-        urls = tuple(self.url(session, mode(name)) for name in WHOLE_TURN)
+    def start(
+        self, session: str, dies_at: int | None = None, *, run_id: str | None = None, modes: Sequence[str] = WHOLE
+    ) -> Child:
+        urls = tuple(self.url(session, how) for how in modes)
         summary = self.url(session, mode("summary"))
         job = Job(
             where=self.where,
@@ -374,10 +377,10 @@ def test_killed_while_it_repairs_what_another_has_left_it_is_repaired_all_the_sa
 def until_dead_twice(case: Case, border: int) -> Child:
     """The first of the two."""
     session = f"s{border}"
-    first = case.start(session)
+    first = case.start(session, modes=(mode("one"), mode("forever")))
     first.until("began", 2)
     first.kill()
-    second = case.start(session, border, run_id=f"second-{border}")
+    second = case.start(session, border, run_id=f"second-{border}", modes=("stall(0)",))
     for told in second.listen():
         if told.what in ("requested", "ended"):
             break  # all was repaired before, or others are at it: they repair whatever is lost
@@ -391,7 +394,7 @@ def test_who_waits_for_a_turn_that_is_rolled_back_finds_nothing_of_it_either(
     """Its process is not new: it repairs what it has waited for, the compaction included."""
     case = Case(where, wire, mother, "rollback")
     asyncio.run(case.prepare(["s"]))
-    first = case.start("s")
+    first = case.start("s", modes=(*WHOLE[:-1], "stall(0)"))
     first.until("began")
     urls = (case.url("s", mode("last")),)
     job = Job(where=where, session="s", run_id="second", urls=urls, input=LAST, on_busy="enqueue")

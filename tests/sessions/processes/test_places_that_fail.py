@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import sqlite3
 import subprocess
 import time
@@ -30,13 +29,16 @@ from .recordings import WHOLE_TURN, mode
 from .scene import Scene, users_in
 
 TURN = tuple(mode(name) for name in WHOLE_TURN)
+HALF = (mode("gate"), mode("last"))  # in the middle of it, until its gate is opened
 SIZE = 2 * 1024 * 1024  # bytes of a disk that is full soon
 BACK = 6.0  # seconds in which a place that is back is used again: between two attempts there are a few
+IN_THE_END = 20.0  # seconds; on any machine
+RESTARTING = 30.0  # seconds of patience with a server that is started anew
 
 
-def until_record(scene: Scene, name: str, status: RunStatus, limit: float = BACK) -> None:
+def until_record(scene: Scene, name: str, status: RunStatus) -> None:
     """Waits until the run's record says this."""
-    until = time.monotonic() + limit
+    until = time.monotonic() + IN_THE_END
     while (found := scene.record(name)).status is not status:
         assert time.monotonic() < until, f"the record of {name} still says {found.status}"
         time.sleep(0.05)
@@ -77,16 +79,10 @@ def in_database(database: str, wire: WireProbe, mother: Mother) -> Scene:
     return Scene(database, wire, mother)
 
 
-def crash(server: Postgres) -> None:
-    """As by its own fault: no transaction ends, nobody is told."""
-    os.kill(server.pid, signal.SIGQUIT)
-    server.stop()
-
-
 def test_a_turn_waits_for_a_database_that_is_away_for_five_seconds(in_database: Scene, server: Postgres) -> None:
     """And then completes, as if nothing had been."""
     scene = in_database
-    child = scene.start("first", *TURN)
+    child = scene.start("first", *TURN, patience=RESTARTING)
     child.until("done")
     server.stop()
     time.sleep(5.0)
@@ -104,12 +100,12 @@ def test_a_database_that_crashes_at_any_point_of_turns_loses_none_of_them(
     """Four processes are at work on it; a transaction whose answer was lost happens once."""
     dice = random.Random(seed)
     scenes = [Scene(database, WireProbe(wire.wire, f"{wire.tag}-{at}"), mother, f"session-{at}") for at in range(4)]
-    children = [scene.start(f"run-{at}", *TURN) for at, scene in enumerate(scenes)]
+    children = [scene.start(f"run-{at}", *TURN, patience=RESTARTING) for at, scene in enumerate(scenes)]
     with ThreadPoolExecutor(4) as pool:
         ends = [pool.submit(child.until, "ended") for child in children]
         for _ in range(3):
             time.sleep(dice.uniform(0.05, 0.3))
-            crash(server)
+            server.crash()
             server.start()
         for end in ends:
             assert end.result().status == "completed", end.result()
@@ -120,9 +116,10 @@ def test_a_database_that_crashes_at_any_point_of_turns_loses_none_of_them(
 def test_a_database_that_is_gone_for_good_fails_the_run_and_says_so(in_database: Scene, server: Postgres) -> None:
     """After its patience. Once it is there again the run's end is stored, and the session is free."""
     scene = in_database
-    child = scene.start("first", *TURN, patience=1.0, grace=1.0)
-    child.until("done")
+    child = scene.start("first", *HALF, patience=1.0, grace=1.0)
+    child.until("began")
     server.stop()
+    child.open_gate()
     stopped = time.monotonic()
     ended = child.until("ended")
     assert_within(1.0 + 1.0 + 1.5, ended.at - stopped, "a run whose database is gone")
@@ -198,9 +195,10 @@ def fill(disk: Path) -> Path:
 def test_a_disk_that_is_full_fails_the_run_and_says_so(on_disk: Scene, small_disk: Path) -> None:
     """What was stored before is there; with room again the session goes on."""
     scene = on_disk
-    first = scene.start("first", *TURN, grace=1.0)
+    first = scene.start("first", *HALF, grace=1.0)
     first.until("began")
     filler = fill(small_disk)
+    first.open_gate()
     ended = first.until("ended")
     assert ended.status == "failed"
     assert ended.error.startswith("SessionsUnavailable")
@@ -244,10 +242,11 @@ def test_a_file_that_is_locked_for_a_while_is_waited_for(in_file: Scene) -> None
 
 def test_a_file_that_stays_locked_fails_the_run_and_says_so(in_file: Scene) -> None:
     """After its patience; the run's end is stored when the file is free."""
-    child = in_file.start("first", *TURN, patience=1.0, grace=1.0)
+    child = in_file.start("first", *HALF, patience=1.0, grace=1.0)
     child.until("began")
     with closing(sqlite3.connect(in_file.where, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
+        child.open_gate()
         locked = time.monotonic()
         ended = child.until("ended")
         assert_within(1.0 + 1.0 + 2.5, ended.at - locked, "a run whose file is locked")
@@ -261,9 +260,10 @@ def test_a_file_that_stays_locked_fails_the_run_and_says_so(in_file: Scene) -> N
 
 def test_a_file_that_is_removed_fails_the_run_and_says_so(in_file: Scene) -> None:
     """What is written to it would be nowhere."""
-    child = in_file.start("first", *TURN, patience=1.0, grace=1.0)
+    child = in_file.start("first", *HALF, patience=1.0, grace=1.0)
     child.until("began")
     os.unlink(in_file.where)
+    child.open_gate()
     ended = child.until("ended")
     assert ended.status == "failed"
     assert ended.error.startswith("SessionsUnavailable")

@@ -13,12 +13,14 @@ import pytest
 from halter.core.history import LOST, MAY_HAVE_RUN
 from halter.outcome import CancelReason, RunStatus
 
-from ...bounds import assert_within
+from ...bounds import T, assert_within
 from .children import Child
 from .recordings import mode
 from .scene import Scene, results_in, said_by, users_in
 
 HEARD = 1.5  # seconds in which one process hears of another: it looks every half second
+# Who sleeps too long neither renews its turn nor looks around: it must not fall asleep while it has the file's lock.
+SLEEPER = {"lease": 0.6, "hears_every": 60.0}
 
 pytestmark = pytest.mark.scenario("D47")
 
@@ -114,12 +116,12 @@ def test_who_interrupts_stops_the_run_of_the_other_process(scene: Scene) -> None
     (request,) = scene.wire.wire.wait("closed", tag=f"{scene.wire.tag}.first")
     assert request.closed_how in ("eof", "reset")
     assert request.closed_at is not None
-    assert request.closed_at <= stopped.at + 0.25
+    assert_within(T, request.closed_at - stopped.at, "closing the provider's socket")
     assert second.until("ended").status == "completed"
     said = scene.history()
     assert users_in(said) == ["I am first.", "I am second."]
     assert said[1].interrupted
-    assert said[1].text.startswith("t0 t1 ")
+    assert said[1].text.startswith("t0 ")
 
 
 def test_who_interrupts_goes_before_those_who_wait(scene: Scene) -> None:
@@ -202,7 +204,7 @@ def test_what_was_steered_into_one_that_is_killed_is_said_in_a_turn_of_its_own(s
 
 def test_a_process_that_has_slept_longer_than_its_lease_writes_nothing_more(scene: Scene) -> None:
     """Another has taken the turn: what the sleeper says when it wakes up reaches nobody, and its run is lost."""
-    first = scene.start("first", mode("gate"), mode("last"), lease=0.6)
+    first = scene.start("first", mode("gate"), mode("last"), **SLEEPER)
     first.until("began")
     first.stop()
     second = scene.start("second", mode("one"), mode("last"), on_busy="enqueue", lease=0.6)
@@ -220,7 +222,7 @@ def test_a_process_that_has_slept_longer_than_its_lease_writes_nothing_more(scen
 
 def test_a_process_that_has_slept_goes_on_if_nobody_has_taken_its_turn(scene: Scene) -> None:
     """A lease that has run out is lost only to another."""
-    first = scene.start("first", mode("gate"), mode("last"), lease=0.6)
+    first = scene.start("first", mode("gate"), mode("last"), **SLEEPER)
     first.until("began")
     first.stop()
     time.sleep(1.0)
