@@ -31,6 +31,12 @@ def assert_within(bound: float, took: float, what: str = "it") -> None:
         raise Late(f"{what} took {took:.3f} s, and should have taken less than {bound:g} s")
 
 
+def assert_in_time(is_so: bool, what: str) -> None:
+    """As `assert_within`, of what the code itself gives up after a time: raises `Late` unless `is_so`."""
+    if not is_so:
+        raise Late(f"not in time: {what}")
+
+
 class TimedProbe(WireProbe):
     """The probe of this suite: a close that the client has made, only too late, is `Late`."""
 

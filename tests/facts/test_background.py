@@ -18,10 +18,13 @@ from typing import Any
 import pytest
 
 from halter import Agent, CancellationToken, CancelMode, CancelReason, Run, runtime
+from halter.core.context import RunContext
 from halter.facts import Facts
+from halter.messages import Message
 from halter.models import OpenAIChat
 from halter.models.scripted import Scripted
 from halter.proof.wire import Wire
+from halter.request import ModelRequest
 from halter.sessions import Sessions
 from halter.testing import Sweep, cancel_sweep
 from halter.testing.answers import chat_stream
@@ -55,12 +58,26 @@ def model(url: str) -> OpenAIChat:
 
 @pytest.fixture
 def agent(wire: WireProbe) -> Callable[..., Agent[str]]:
-    """An agent that answers as `says`, and learns as `learns`."""
+    """An agent that answers as `says`, and learns as `learns`, but not before `until` is set."""
 
-    def make(learns: str, says: str = "steady(5,1)") -> Agent[str]:
-        return Agent(model(wire.url(says)), memory=Facts(model(wire.url(learns))))
+    def make(learns: str, says: str = "steady(5,1)", until: asyncio.Event | None = None) -> Agent[str]:
+        learner = model(wire.url(learns)) if until is None else Waiting(wire.url(learns), until)
+        return Agent(model(wire.url(says)), memory=Facts(learner))
 
     return make
+
+
+class Waiting(OpenAIChat):
+    """Has its answer no sooner than it may: whatever is done meanwhile, and however long that takes."""
+
+    def __init__(self, url: str, until: asyncio.Event) -> None:
+        super().__init__("test-model", base_url=url, api_key="sk-test")
+        self._until = until
+
+    async def respond(self, request: ModelRequest, ctx: RunContext) -> Message:
+        answer = await super().respond(request, ctx)
+        await self._until.wait()
+        return answer
 
 
 async def begun(wire: WireProbe, chats: Sessions, agent: Agent[str]) -> Run[Any]:
@@ -122,9 +139,11 @@ STOPS = (
 async def test_what_learns_goes_on_whatever_a_user_stops(
     wire: WireProbe, kept: Kept, agent: Callable[..., Agent[str]], stop: Callable[..., Awaitable[None]]
 ) -> None:
-    learning = await begun(wire, kept.chats, agent(LEARNS))
+    is_stopped = asyncio.Event()
+    learning = await begun(wire, kept.chats, agent(LEARNS, until=is_stopped))
     await stop(kept.chats, agent(LEARNS, says="stall(1)"))
     assert not learning.is_done
+    is_stopped.set()
     assert (await learning.finished()).is_completed
     assert await known(kept.chats) == LEARNED
 
@@ -133,9 +152,11 @@ async def test_what_learns_goes_on_whatever_a_user_stops(
 async def test_what_learns_goes_on_wherever_it_is_kept(
     wire: WireProbe, chats: Sessions, agent: Callable[..., Agent[str]]
 ) -> None:
-    learning = await begun(wire, chats, agent(LEARNS))
+    is_stopped = asyncio.Event()
+    learning = await begun(wire, chats, agent(LEARNS, until=is_stopped))
     await cancel_all_runs(chats, agent(LEARNS, says="stall(1)"))
     assert not learning.is_done
+    is_stopped.set()
     assert (await learning.finished()).is_completed
     assert await known(chats) == LEARNED
 

@@ -67,7 +67,7 @@ def results(messages: tuple[Message, ...]) -> list[str]:
     return [part.content for message in messages for part in message.parts if isinstance(part, ToolResult)]
 
 
-async def until(ready: Callable[[], Any], patience: float = 5.0) -> None:
+async def until(ready: Callable[[], Any], patience: float = 20.0) -> None:
     """Waits for something that tells nobody; in virtual time too."""
     loop = asyncio.get_running_loop()
     last = loop.time() + patience

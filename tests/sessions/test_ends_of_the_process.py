@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +98,11 @@ INTERRUPTED_IN_THE_BLOCKING_FORM = """
 other = worker.run("work", session=chats.session("t")).start()
 while not any(call.began_at for call in other._execution.calls):
     time.sleep(0.002)
-threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+interrupting = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
 try:
     for text in talker.run("hello", session=chats.session("s")).text_stream():
-        pass
+        if interrupting.ident is None:
+            interrupting.start()
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -168,7 +168,7 @@ def test_a_loop_that_was_closed_by_hand_frees_its_sessions() -> None:
     loop.close()
 
     async def go_on() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             result = await talker("no", "yes").run("next", session=chats.session("s"), on_busy="enqueue")
         assert asked(result.messages) == ["hello", "next"]
         assert run.status is RunStatus.CANCELLED
@@ -236,18 +236,21 @@ def test_in_a_forked_child_sessions_work(place: str, tmp_path: Path) -> None:
 
 def test_a_loop_that_did_not_answer_gives_its_turn_back_when_it_does() -> None:
     """Its run was given up meanwhile; what it had said is stored, and nobody waits for the end of its lease."""
-    chats, began = Sessions(), threading.Event()
+    chats, began, free = Sessions(), threading.Event(), threading.Event()
 
     @runnable
     async def stuck(ctx: RunContext) -> None:
         ctx.say(Message.user("hello"))
         ctx.text("stuck")
         began.set()
-        time.sleep(1.5)
+        free.wait(30)
 
     run = stuck.run(session=chats.session("s"), grace=0.2).start()  # on the background loop
-    assert began.wait(5)
-    run.close(5)
+    assert began.wait(20)
+    try:
+        run.close(20)
+    finally:
+        free.set()
     assert run.outcome is not None
     assert run.outcome.receipt is not None
     assert not run.outcome.receipt.confirmed

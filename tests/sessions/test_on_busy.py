@@ -265,11 +265,30 @@ def looker() -> Agent[str]:
     return Agent(Scripted(calls("look"), "then this", "and that", pace=0.01), tools=[look])
 
 
+class Waiting:
+    """A tool that waits until it may end. Threads may look at what it has, and let it go on."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+
+    async def wait(self) -> str:
+        """Waits."""
+        self.has_begun.set()
+        await until(self.may_end.is_set)
+        return "waited"
+
+    @property
+    def agent(self) -> Agent[str]:
+        return Agent(Scripted(calls("wait"), "then this", "and that", pace=0.01), tools=[tool(self.wait)])
+
+
 async def test_what_steers_is_heard_at_the_next_turn_and_both_end_alike(chats: Sessions) -> None:
-    agent = looker()
-    first = agent.run("first", session=chats.session("s")).start()
-    await until(lambda: any(call for call in first._execution.calls))
-    second = agent.run("second", session=chats.session("s"), on_busy="steer").start()
+    waiting = Waiting()
+    first = waiting.agent.run("first", session=chats.session("s")).start()
+    await until(waiting.has_begun.is_set)
+    second = waiting.agent.run("second", session=chats.session("s"), on_busy="steer").start()
+    await until(lambda: first._execution.steering)
+    waiting.may_end.set()
     result = await second
     assert result.text == (await first).text
     assert result.is_completed
@@ -419,13 +438,15 @@ async def _interrupt(chats: Sessions, agent: Agent[str]) -> Any:
 
 
 def test_a_run_of_one_loop_steers_that_of_another() -> None:
-    chats, agent = Sessions(), looker()
-    first = agent.run("first", session=chats.session("s")).start()
-    while not first._execution.calls:
-        threading.Event().wait(0.005)
+    chats, waiting = Sessions(), Waiting()
+    first = waiting.agent.run("first", session=chats.session("s")).start()
+    assert waiting.has_begun.wait(20)
 
     async def steer() -> Any:
-        return await agent.run("second", session=chats.session("s"), on_busy="steer")
+        second = waiting.agent.run("second", session=chats.session("s"), on_busy="steer").start()
+        await until(lambda: first._execution.steering)
+        waiting.may_end.set()
+        return await second
 
-    assert asyncio.run(steer()).text == first.result(5).text
+    assert asyncio.run(steer()).text == first.result(20).text
     assert asked(asyncio.run(stored(chats))) == ["first", "second"]

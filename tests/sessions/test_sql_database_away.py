@@ -13,6 +13,7 @@ from halter.errors import SessionsUnavailable
 from halter.messages import Message
 from halter.sessions.sql import open_sql
 
+from ..bounds import assert_within
 from ..services.postgres import Postgres, started
 from .contract import HI, a_run, ended, said, taken
 
@@ -78,10 +79,11 @@ def test_one_that_stays_away_is_told_after_the_patience_and_used_again_when_it_i
         with pytest.raises(SessionsUnavailable) as raised:
             await store.write(turn.lease, 1, [HI])
         assert raised.value.retryable
-        assert time.monotonic() - began < 5
+        took = time.monotonic() - began
         await asyncio.to_thread(its_own.start)
         await store.write(turn.lease, 1, [HI])
         assert await said(store) == [HI, HI]
+        assert_within(5.0, took)
 
     url = its_own.new_place()
     asyncio.run(scenario())

@@ -69,10 +69,10 @@ _IS_KILLED = """
 """
 
 
-def program(body: str, where: str, name: str) -> subprocess.Popen[str]:
+def program(body: str, where: str, name: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
     text = textwrap.dedent(_SHARED) + textwrap.dedent(body)
     command = [sys.executable, "-c", text, where, name]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -132,8 +132,8 @@ async def _is_whole_after(store: Store, attempt: int, seen: int) -> None:
 def test_a_process_that_is_stopped_for_longer_than_its_lease_has_lost_its_turn(where: str, store: Store) -> None:
     """As on a machine that slept: it goes on where it was, and can do no harm."""
     body = _IS_KILLED.replace("take(run(0))", "store.take(run(0), lease_for=0.5)")
-    body = body.replace("flush=True)", "flush=True); await asyncio.sleep(1.0)")  # it is stopped between two steps
-    process = program(body, where, "stopped")
+    body = body.replace("flush=True)", "flush=True); sys.stdin.readline()")  # it is stopped between two steps
+    process = program(body, where, "stopped", stdin=subprocess.PIPE)
     assert process.stdout is not None
     try:
         assert process.stdout.readline().strip() == "0"
@@ -141,7 +141,7 @@ def test_a_process_that_is_stopped_for_longer_than_its_lease_has_lost_its_turn(w
         asyncio.run(_takes_over(store))
     finally:
         os.kill(process.pid, signal.SIGCONT)
-    output, _ = process.communicate(timeout=PATIENCE)
+    output, _ = process.communicate(timeout=PATIENCE)  # it has no more to read
     assert "TurnLost" in output
     assert [message.text for message in asyncio.run(said(store))] == ["mine"]
 

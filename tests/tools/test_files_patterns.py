@@ -59,10 +59,10 @@ def test_a_pattern_does_not_match(pattern: str, path: str) -> None:
 
 
 def test_no_pattern_takes_long() -> None:
-    since = time.monotonic()
+    since = time.thread_time()
     assert not Pattern("/".join(["**", "*a*a*a*a*a*b"] * 30)).matches("/".join(["a" * 200] * 60))
     assert not Pattern("*" * 500 + "b").matches("a" * 250)
-    assert_within(4 * T, time.monotonic() - since)
+    assert_within(4 * T, time.thread_time() - since, "in processor time, it")
 
 
 @pytest.mark.parametrize("pattern", ["{a,b}" * 10, "a" * 1001, "{" + ",".join("abcdefghij" * 7) + "}"])
@@ -123,9 +123,9 @@ def test_a_diff_is_that_of_the_usual_program() -> None:
 
 
 def test_a_diff_takes_no_time_and_no_room_whatever_changes() -> None:
-    since = time.monotonic()
+    since = time.thread_time()
     shown = unified("a", "\n" * 20_000, "".join(f"\nb{number}\n" for number in range(20_000)))
-    assert_within(4 * T, time.monotonic() - since)
+    assert_within(4 * T, time.thread_time() - since, "in processor time, it")
     assert len(shown.split("\n")) == 403
     assert shown.endswith("lines left out …")
 

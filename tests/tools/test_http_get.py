@@ -453,9 +453,9 @@ async def test_a_stop_in_the_middle_of_a_large_page_ends_at_once() -> None:
     ids=["comments", "tags", "signs", "attributes", "script", "ends"],
 )
 def test_broken_pages_take_no_time(page: str) -> None:
-    since = time.monotonic()
+    since = time.thread_time()
     text_of(page, "http://example.com/", lambda: None)
-    assert_within(2.0, time.monotonic() - since)
+    assert_within(2.0, time.thread_time() - since, "in processor time, it")
 
 
 def test_what_is_hidden_is_not_shown_and_what_is_open_hides_nothing() -> None:

@@ -22,7 +22,7 @@ from halter.outcome import Ended
 from halter.testing import leak_check
 from halter.tools.process import shell
 
-from ..bounds import T, assert_within
+from ..bounds import T, assert_in_time, assert_within
 from .processes import agent_calling, alive, begin, call, called, new_name, wait_until_gone
 
 GONE = 2.0  # seconds, TERM and KILL together
@@ -191,9 +191,9 @@ async def test_a_stop_takes_no_more_than_half_of_its_own_grace(name: str) -> Non
     run = await begin(shell(approval="never", term_grace=30.0), command=line, grace=1.0)
     run.cancel()
     after = await called(run)
+    assert_in_time(after.result.receipt.confirmed, "the end of its tree")
     assert alive(name) == []
     assert after.line.ended is Ended.KILLED
-    assert after.result.receipt.confirmed
 
 
 @pytest.mark.real_loop
@@ -207,8 +207,8 @@ async def test_a_kill_does_not_wait_for_anything(first: CancelMode, name: str) -
     run.cancel(mode=CancelMode.KILL)
     after = await called(run)
     assert_within(T, wait_until_gone(name))
+    assert_in_time(after.result.receipt.confirmed, "the end of its tree")
     assert after.line.ended is Ended.KILLED
-    assert after.result.receipt.confirmed
 
 
 @pytest.mark.real_loop
