@@ -23,6 +23,7 @@ from halter.testing.memory import chat_stream, cut, error_status, stalled
 
 from ..agents.conversations import bodies_of, check_bodies, check_history
 from ..agents.loops import in_real_time
+from ..sessions.troubled import Troubled, delayed
 from .asking import (
     ASKED,
     HISTORY,
@@ -55,6 +56,21 @@ async def kept(chats: Sessions, history: list[Message] = HISTORY) -> None:
 
 async def stored(chats: Sessions) -> bytes:
     return msgspec.json.encode(await chats.history("s", full=True))
+
+
+@pytest.mark.virtual_time
+async def test_a_compaction_is_stored_behind_what_it_stands_for() -> None:
+    """However slow the place is: killed in between, it would stand for words that nobody has."""
+    done: list[str] = []
+
+    async def look() -> None:
+        done.extend(store.done)
+
+    store: Any = Troubled(write=delayed(1.0), compact=look)
+    chats = Sessions(store)
+    await kept(chats)
+    await agent(MemorySource(summary(), chat_stream("So it is."))).run(ASKED, session=chats.session("s"))
+    assert "write" in done
 
 
 @in_real_time

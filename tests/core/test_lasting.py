@@ -97,3 +97,17 @@ async def test_a_cancel_only_asks_until_it_is_meant() -> None:
     assert task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.virtual_time
+async def test_a_shutdown_waits_for_work_that_is_under_way_and_ends_what_hangs() -> None:
+    log: list[str] = []
+
+    async def work(name: str, seconds: float) -> None:
+        async with connection(log):
+            await asyncio.sleep(seconds)
+
+    home_here().work(work("quick", 1.0), "quick")
+    home_here().work(work("hangs", 60.0), "hangs")
+    await home_here().shut_down()
+    assert log == ["done", "CancelledError"]

@@ -289,6 +289,14 @@ async def test_what_somebody_edits_while_it_is_learned_stays_edited(kept: Kept) 
     assert await kept.known() == ["Likes green tea."]
 
 
+async def test_what_somebody_adds_while_it_is_learned_is_not_added_twice(kept: Kept) -> None:
+    await agent_of(learns=Scripted(changes("Likes tea."), pace=1.0)).run("hi", session=kept.session("ann"))
+    await asyncio.sleep(0.5)
+    await kept.put(fact("likes tea"))
+    await learned()
+    assert await kept.known() == ["likes tea"]
+
+
 async def test_a_session_that_is_deleted_meanwhile_teaches_nothing(kept: Kept) -> None:
     await agent_of(learns=Scripted(changes("Likes tea."), pace=1.0)).run("hi", session=kept.session("ann"))
     await asyncio.sleep(0.5)
@@ -375,6 +383,16 @@ async def test_with_embeddings_facts_are_found_by_what_they_mean(kept: Kept) -> 
     assert data["facts"] == ["Likes tea."]
     [(_, data)] = await seen(agent, "My dog is ill.", kept)
     assert data["facts"] == ["Has a cat."]
+
+
+async def test_facts_for_which_embedding_takes_too_long_are_known_without(kept: Kept) -> None:
+    async def hangs(texts: list[str]) -> list[tuple[float, ...]]:
+        await asyncio.sleep(3600)
+        return []
+
+    await seen(agent_of(learns=Scripted(changes("Likes tea.")), embed=hangs, recall=0), "hi", kept)
+    [tea] = await kept.store.facts("ann")
+    assert (tea.text, tea.embedding) == ("Likes tea.", None)
 
 
 async def test_what_was_added_by_hand_is_found_by_its_words_and_gets_its_embedding_with_the_next_learning(

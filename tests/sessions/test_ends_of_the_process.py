@@ -16,11 +16,13 @@ import pytest
 
 from halter import Run, RunContext, RunStatus, runnable
 from halter.core.history import for_model
+from halter.errors import RunCancelled
 from halter.messages import Message
 from halter.sessions import Sessions
 
 from ..agents.conversations import bodies_of, check_bodies, check_history
-from .talks import answered, asked, record_of, speaking, stored, talker
+from .talks import answered, asked, record_of, speaking, stored, talker, until
+from .troubled import hang, troubled
 
 SHARED = """
 import asyncio, os, signal, sys, threading, time, logging
@@ -175,6 +177,24 @@ def test_a_loop_that_was_closed_by_hand_frees_its_sessions() -> None:
         assert (await record_of(chats, run)).cancellation is not None
 
     asyncio.run(go_on())
+
+
+def test_a_loop_that_was_closed_while_the_last_of_a_run_was_stored_ends_the_run() -> None:
+    """What it had come to is its result."""
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> Run[Any]:
+        run = await speaking(talker().run("hello", session=troubled(close=hang).session("s")))
+        run.cancel("enough")
+        await until(lambda: run._execution.ended_as is not None)
+        return run
+
+    run = loop.run_until_complete(begin())
+    assert not run.is_done
+    loop.close()
+    with pytest.raises(RunCancelled):
+        run.result(20)
+    assert run.text == "one two three "
 
 
 def test_after_the_end_of_asyncio_run_the_session_is_sealed_and_free() -> None:

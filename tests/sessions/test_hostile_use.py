@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +15,15 @@ from halter.core.history import LOST
 from halter.errors import BusyError, ConfigurationError, SessionNotFound, SessionsUnavailable
 from halter.messages import Text, ToolCall
 from halter.models import Scripted
-from halter.sessions import Sessions
+from halter.sessions import Sessions, leases, repair
 from halter.sessions.memory import MemoryStore
+from halter.sessions.repair import recover
 from halter.sessions.sql import open_sql
 
-from .contract import GONE, HELLO, HI, WEATHER, Open, a_run, taken, with_a_turn
+from .contract import GONE, HELLO, HERE, HI, WEATHER, Open, a_run, ended, loaded, taken, with_a_turn
 from .places import memory_store as memory_store
 from .places import open_store as open_store
-from .talks import asked, results, speaking, stored, talker, until
+from .talks import WORDS, asked, results, speaking, stored, talker, until
 from .talks import chats as chats
 from .troubled import Troubled
 
@@ -270,6 +272,51 @@ async def test_turns_are_renewed_when_the_clock_has_jumped(seconds: float, monke
 
 
 # --- places -------------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_is_renewed_for_as_long_as_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEWED_EVERY", 0.0)
+    monkeypatch.setattr(leases, "LOOKED_EVERY", 0.01)
+    store: Any = Troubled()
+    run = await speaking(talker(WORDS * 30).run("hi", session=Sessions(store).session("s")))
+    for _ in range(2):
+        turn = store.inner._sessions["s"].turn
+        turn.until = 0.0  # by now it would have run out
+        await until(lambda turn=turn: turn.until > time.monotonic() + 0.5 * leases.LEASE)
+    run.cancel()
+    assert (await run.finished()).error is None
+
+
+async def test_what_others_have_ended_meanwhile_is_left_as_it_is() -> None:
+    """Between the look at what was lost and the turn that it takes to end it."""
+    store, lost = MemoryStore(), a_run("lost", owner=GONE)
+    first = await taken(store, lost)
+    await store.write(first.lease, 0, [HI, ASKED])
+    by_others = ended(lost, RunStatus.CANCELLED, text="by others")
+
+    async def others() -> None:
+        turn = await taken(store, a_run("other"))
+        await store.record(by_others)
+        await store.close(turn.lease, ended(a_run("other")), 2, [WEATHER])
+
+    troubled: Any = Troubled(take=others)
+    troubled.inner = store
+    assert await recover(troubled, HERE) == []
+    assert await store.run("lost") == by_others
+    assert (await loaded(store)).messages == (HI, ASKED, WEATHER)
+    assert (await loaded(store)).session.holder is None
+
+
+async def test_who_finds_a_lost_turn_also_ends_what_its_process_has_left_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whenever that is: at its own first use of sessions it may have lived."""
+    looked: list[bool] = []
+    monkeypatch.setattr(repair, "look_again", lambda: looked.append(True))
+    store = MemoryStore()
+    await taken(store, a_run("lost", owner=GONE))
+    await talker("yes", pace=0).run("hi", session=Sessions(store).session("s"))
+    assert looked == [True]
 
 
 async def test_after_a_file_was_removed_the_next_use_begins_a_new_one(tmp_path: Path) -> None:
