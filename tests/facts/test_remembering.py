@@ -10,6 +10,7 @@ import pytest
 from halter import Agent, RunContext, RunStatus, events, runnable, runtime
 from halter.errors import SessionsUnavailable
 from halter.facts import Facts, Learned
+from halter.facts.learning import EMBEDDING
 from halter.facts.recalled import BEGIN
 from halter.hooks import Hooks
 from halter.messages import Message
@@ -390,7 +391,12 @@ async def test_facts_for_which_embedding_takes_too_long_are_known_without(kept: 
         await asyncio.sleep(3600)
         return []
 
-    await seen(agent_of(learns=Scripted(changes("Likes tea.")), embed=hangs, recall=0), "hi", kept)
+    began = asyncio.get_running_loop().time()
+    agent = agent_of(learns=Scripted(changes("Likes tea.")), embed=hangs, recall=0)
+    await agent.run("hi", session=kept.session("ann"))
+    [learning] = await learned()
+    assert learning.is_completed
+    assert asyncio.get_running_loop().time() - began == pytest.approx(EMBEDDING, abs=1.0)
     [tea] = await kept.store.facts("ann")
     assert (tea.text, tea.embedding) == ("Likes tea.", None)
 

@@ -274,17 +274,20 @@ class Turn:
             undone = record.keep == "rollback" and not result.is_completed
             changed = self._state_at_the_end(state, is_completed=result.is_completed)
             position = self._position(at) if self._is_open else await self._length(self._lease.session_id)
-            await self._entitle(self._lease.session_id, undone=undone)  # before its turn ends: what fails is repeated
+            await self._entitle(self._lease.session_id)  # before its turn ends: what fails is repeated
             await store.close(self._lease, record, position, messages, state=changed, forget_compactions=undone)
         if self._ticket is not None:
             await store.leave(self._ticket)
         if self._has_record:
             await store.record(record)
 
-    async def _entitle(self, session_id: str, *, undone: bool) -> None:
-        """A session without a title is called by what was said first; somebody may have given it one meanwhile."""
+    async def _entitle(self, session_id: str) -> None:
+        """A session without a title is called by what was said first; somebody may have given it one meanwhile.
+
+        Of a turn that is rolled back nothing was said by now.
+        """
         title = first_words(self._execution.conversation)
-        if self._is_open and not (self._total or self.session.title or undone) and title:
+        if self._is_open and not (self._total or self.session.title) and title:
             await self._place.store.entitle(session_id, title)
 
     def _state_at_the_end(self, state: Any, *, is_completed: bool) -> Any:
