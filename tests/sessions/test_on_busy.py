@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from halter import Agent, CancelReason, Message, Run, RunContext, RunFailed, RunStatus, events, runnable, tool
+from halter import (
+    Agent,
+    CancelMode,
+    CancelReason,
+    Message,
+    Run,
+    RunContext,
+    RunFailed,
+    RunStatus,
+    events,
+    runnable,
+    tool,
+)
 from halter.core.options import OnBusy
 from halter.errors import BusyError, ConfigurationError, SessionBusy
 from halter.models.scripted import Scripted, calls
@@ -125,6 +137,19 @@ async def test_a_run_that_is_stopped_while_it_waits_leaves_nothing() -> None:
     assert asked(await stored(chats)) == ["first", "third"]
     assert (await chats.get("s")).holder is None
     await agent.run("fourth", session=chats.session("s"))
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("mode", [CancelMode.AFTER_TURN, CancelMode.DRAIN_TOOLS])
+async def test_a_stop_that_lets_a_turn_end_lets_none_begin(mode: CancelMode) -> None:
+    chats, agent = Sessions(), talker()
+    first = await speaking(agent.run("first", session=chats.session("s")))
+    second = agent.run("second", session=chats.session("s"), on_busy="enqueue").start()
+    await asyncio.sleep(0.05)
+    second.cancel(mode=mode)
+    assert (await second.finished()).is_cancelled
+    await first
+    assert asked(await stored(chats)) == ["first"]
 
 
 @pytest.mark.virtual_time

@@ -193,6 +193,7 @@ async def test_a_state_is_stored_while_the_run_goes_on() -> None:
     assert (await state_of(chats))["done"] == ["begin"]
     assert (await state_of(chats))["state"] == {"steps": 1}
     await run
+    assert await state_of(chats) is None
 
 
 @pytest.mark.virtual_time
