@@ -27,8 +27,9 @@ Check: TypeAlias = Callable[[Open], Awaitable[None]]
 
 CONTRACT: list[Check] = []
 
-HERE = f"{Owner.here()}/1"
-BESIDE = f"{Owner.here()}/2"
+# Event loops of this process that no other test has: one whose loop is closed is retired for good.
+HERE = f"{Owner.here()}/here"
+BESIDE = f"{Owner.here()}/beside"
 GONE = f"{replace(Owner.here(), started=Owner.here().started + 1)}/1"  # the number lives, and is another process
 
 LONG = 60.0  # seconds: nobody's lease runs out while a test lasts
