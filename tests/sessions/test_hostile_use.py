@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from halter import Agent, Message, RunContext, RunStatus, runnable
+from halter import Agent, Message, RunContext, RunStatus, configure, runnable
 from halter.core.history import LOST
 from halter.errors import BusyError, ConfigurationError, SessionNotFound, SessionsUnavailable
 from halter.messages import Text, ToolCall
@@ -69,6 +69,20 @@ async def test_a_page_may_be_larger_than_any_number_of_a_database(chats: Session
     assert [session.id for session in await chats.list(limit=2**70)] == ["s"]
     assert len(await chats.search("hi", limit=2**70)) == 1
     assert await chats.runs(limit=2**70, offset=2**70) == []
+
+
+async def test_a_number_of_seconds_that_no_float_can_be_is_refused(chats: Sessions) -> None:
+    endless = 10**400
+    for wrong in (
+        lambda: Sessions(keep_runs=endless),
+        lambda: Sessions(patience=endless),
+        lambda: configure(grace=endless),
+        lambda: talker().run("hi", timeout=endless),
+    ):
+        with pytest.raises(ConfigurationError, match="seconds"):
+            wrong()
+    with pytest.raises(ConfigurationError, match="since"):
+        await chats.runs(since=endless)
 
 
 # --- ids ----------------------------------------------------------------------------------------------------

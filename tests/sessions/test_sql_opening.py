@@ -35,6 +35,12 @@ def test_what_is_no_file_is_refused(where: str) -> None:
         open_sql(where)
 
 
+@pytest.mark.parametrize("where", ["~nobody-of-this-name/chat.db", "\ud800.db"])
+def test_what_the_system_takes_for_no_path_is_refused(where: str) -> None:
+    with pytest.raises(ConfigurationError, match="no path of a file"):
+        open_sql(where)
+
+
 def test_other_databases_are_refused_without_their_passwords() -> None:
     with pytest.raises(ConfigurationError, match=r"mysql://…$") as raised:
         open_sql("mysql://me:secret@host/db")

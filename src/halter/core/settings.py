@@ -39,7 +39,10 @@ def seconds(name: str, value: object, *, or_none: bool = False, above_zero: bool
     """The value as seconds. Raises `ConfigurationError` for what is no such number."""
     if value is None and or_none:
         return None
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    try:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # a whole number beyond what a float can be
+        number = math.inf
     if not math.isfinite(number) or number < 0 or (above_zero and number == 0):
         least = "more than 0" if above_zero else "0 or more"
         raise ConfigurationError(f"{name} must be {least} seconds, not {value!r}")

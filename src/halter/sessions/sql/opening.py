@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +42,12 @@ def _path(text: str) -> Path:
         raise ConfigurationError("a PostgreSQL database is given as postgresql://user:password@host/name")
     if not text or text.startswith(":memory:") or "\0" in text:
         raise ConfigurationError(f'{text!r} is no path of a file; "memory" keeps sessions in this process')
-    return Path(text).expanduser().absolute()
+    try:
+        path = Path(text).expanduser().absolute()
+        os.fsencode(path)
+    except (RuntimeError, UnicodeEncodeError) as error:  # ~somebody who is not there; half of a surrogate pair
+        raise ConfigurationError(f"{text!r} is no path of a file: {error}") from None
+    return path
 
 
 def _url(rest: str) -> str:
