@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,6 +84,15 @@ async def test_a_number_of_seconds_that_no_float_can_be_is_refused(chats: Sessio
             wrong()
     with pytest.raises(ConfigurationError, match="since"):
         await chats.runs(since=endless)
+
+
+async def test_numbers_that_json_lacks_are_stored_as_they_are(chats: Sessions) -> None:
+    numbers = {"best": float("-inf"), "worst": float("inf"), "none": None, "half": "\ud800"}
+    made = await chats.create("s", metadata=numbers, state=numbers)
+    assert (made.metadata, made.state) == (numbers, numbers)
+    assert (await chats.update("s", state=[float("inf")])).state == [float("inf")]
+    copy = await chats.import_(json.dumps(await chats.export("s")), id="copy")
+    assert (copy.metadata, copy.state) == (numbers, [float("inf")])
 
 
 # --- ids ----------------------------------------------------------------------------------------------------

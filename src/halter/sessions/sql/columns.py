@@ -71,6 +71,13 @@ def packed(value: object) -> bytes:
         return json.dumps(msgspec.to_builtins(value, str_keys=True)).encode()
 
 
+def packed_data(value: Any) -> bytes:
+    """Data of any shape as JSON; as Python writes it where there is a number that msgspec would make `null` of: NaN and
+    the infinities."""
+    data = packed(value)
+    return data if b"null" not in data else json.dumps(value).encode()
+
+
 def unpacked(data: bytes, given: type[T]) -> T:
     """JSON as `packed` has written it. Raises `SessionsUnavailable` if it is nothing of that type."""
     try:

@@ -12,7 +12,7 @@ from halter.errors import UsageError
 from halter.messages import Message
 from halter.sessions.port import Conversation, Lease
 from halter.sessions.records import Checkpoint
-from halter.sessions.sql.columns import packed, unpacked, unpacked_all
+from halter.sessions.sql.columns import packed, packed_data, unpacked, unpacked_all
 from halter.sessions.sql.held import about, change, held, known_in, session_of
 from halter.sessions.sql.schema import between, checkpoints, from_position, message_words, messages, number_of
 from halter.sessions.sql.transaction import Transaction
@@ -45,7 +45,7 @@ def written(tx: Transaction, row: Any, at: int, said: Sequence[Message], state: 
         raise UsageError(f"session {row.id!r} has {row.messages} messages: nothing can begin at {at}")
     values: dict[str, Any] = {"messages": at + len(said), "is_used": True}
     if state is not UNSET:
-        values["state"] = packed(state)
+        values["state"] = packed_data(state)
     if at < row.messages:
         delete_from(tx, row.key, at)
         values |= _shortened(tx, row, at + len(said))

@@ -11,7 +11,7 @@ from halter.messages import Message
 from halter.sessions.port import Query
 from halter.sessions.records import Checkpoint, Hit, Session
 from halter.sessions.sql import facts, runs
-from halter.sessions.sql.columns import packed, tag_part, unpacked
+from halter.sessions.sql.columns import packed_data, tag_part, unpacked
 from halter.sessions.sql.conversations import delete_from, enter, enter_checkpoint
 from halter.sessions.sql.dialects import as_asked, as_stored
 from halter.sessions.sql.held import ABOUT, about, change, locked, session_of
@@ -83,7 +83,7 @@ _CHANGEABLE = ("user", "title", "tags", "metadata", "state")
 def _columns(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a `Session` as the columns in which they lie."""
     values = {name: value for name, value in changes.items() if name in ("title", "tags")}
-    values |= {name: packed(value) for name, value in changes.items() if name in ("metadata", "state")}
+    values |= {name: packed_data(value) for name, value in changes.items() if name in ("metadata", "state")}
     if "user" in changes:
         values["user_id"] = changes["user"]
     if "title" in changes:
