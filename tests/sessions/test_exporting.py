@@ -104,6 +104,8 @@ DAMAGE: dict[str, Callable[[Any], object]] = {
     "bytes that are no base64": lambda data: data["messages"][-1]["parts"].append({"type": "image", "data": "?"}),
     "the last of many": lambda data: data["messages"].append({"role": "user"}),
     "a compaction of more than there is": lambda data: data["compaction"].update(upto=len(data["messages"]) + 1),
+    "a time that is no number": lambda data: data["session"].update(created_at=float("nan")),
+    "a time that is never": lambda data: data["session"].update(updated_at=float("inf")),
     "a compaction of less than nothing": lambda data: data["compaction"].update(upto=-1),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -56,6 +57,8 @@ def read_export(given: ExportInput) -> Exported:
         found = msgspec.convert(data, Exported)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"this exported session is damaged: {error}") from error
+    if not all(map(math.isfinite, (found.session.created_at, found.session.updated_at))):  # Python's JSON has NaN
+        raise ConfigurationError("this exported session is damaged: its times are no numbers")
     if found.compaction is not None and not 0 <= found.compaction.upto <= len(found.messages):
         raise ConfigurationError(f"this exported session is damaged: it has no message {found.compaction.upto}")
     return found
