@@ -11,7 +11,7 @@ from halter.messages import Message
 from halter.sessions.port import Query
 from halter.sessions.records import Checkpoint, Hit, Session
 from halter.sessions.sql import facts, runs
-from halter.sessions.sql.columns import packed_data, tag_part, unpacked
+from halter.sessions.sql.columns import packed, packed_data, tag_part, unpacked
 from halter.sessions.sql.conversations import delete_from, enter, enter_checkpoint
 from halter.sessions.sql.dialects import as_asked, as_stored
 from halter.sessions.sql.held import ABOUT, about, change, locked, session_of
