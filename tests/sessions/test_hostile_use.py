@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -157,6 +159,26 @@ async def test_a_run_that_only_has_the_holders_id_is_left_alone(on_busy: Any) ->
         assert unrelated.send("for it")  # nothing else was sent to it: it would come back with this
     assert unrelated.outcome is not None
     assert [message.text for message in unrelated.outcome.undelivered] == ["for it"]
+
+
+async def test_what_was_sent_to_another_process_stands_in_no_mail_afterwards(tmp_path: Path) -> None:
+    store = open_sql(tmp_path / "s.db")
+    chats = Sessions(store)
+    await chats.list()
+    record = a_run("theirs", owner=ELSEWHERE)
+    turn = await taken(store, record)
+    read = await store.send("theirs", [HELLO])
+    await store.asked(ELSEWHERE)
+    await store.sort_mail(taken=[read])
+    run = talker("yes", pace=0).run("hi", session=chats.session("s"), on_busy="steer").start()
+    async for event in run:
+        if event.type == "custom":
+            break
+    await store.close(turn.lease, ended(record), 0, [])
+    await run
+    with closing(sqlite3.connect(tmp_path / "s.db")) as database:
+        assert database.execute("SELECT state, data FROM halter_mail").fetchall() == [("taken", b""), ("returned", b"")]
+    await chats.aclose()
 
 
 # --- what a lost process has left ---------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class Store(Protocol):
         ...
 
     async def sort_mail(self, *, taken: Collection[int] = (), returned: Collection[int] = ()) -> None:
-        """What became of mail."""
+        """What became of mail; its words are needed no more."""
         ...
 
     async def asked(self, owner: str) -> Asked:

@@ -87,6 +87,7 @@ class Steering:
             if state == "taken" and record is not None and record.status.is_final:
                 return await self._result_of(record, session_id)
             if state == "returned" or record is None or record.status.is_final or await self._is_lost(holder):
+                await self._execution.whole(self._store.sort_mail(returned=[mail]))
                 return None
             await asyncio.sleep(LOOKED_EVERY)
 

@@ -47,9 +47,10 @@ def mail_state(tx: Transaction, number: int) -> MailState:
 
 
 def sort_mail(tx: Transaction, taken: Collection[int], returned: Collection[int]) -> None:
+    """What was sent stands in a conversation now, from which it may be taken back, or nowhere: not here."""
     for state, numbers in (("taken", taken), ("returned", returned)):
         if numbers:
-            tx.execute(sa.update(mail).where(mail.c.key.in_(numbers)).values(state=state))
+            tx.execute(sa.update(mail).where(mail.c.key.in_(numbers)).values(state=state, data=b""))
 
 
 def is_anything_asked(tx: Transaction, owner: str) -> bool:
