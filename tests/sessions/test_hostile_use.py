@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sqlite3
+import threading
 import time
+import weakref
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,6 +98,25 @@ async def test_numbers_that_json_lacks_are_stored_as_they_are(chats: Sessions) -
     assert (await chats.update("s", state=[float("inf")])).state == [float("inf")]
     copy = await chats.import_(json.dumps(await chats.export("s")), id="copy")
     assert (copy.metadata, copy.state) == (numbers, [float("inf")])
+
+
+async def test_sessions_that_were_closed_leave_nothing_on_their_event_loop(open_store: Open) -> None:
+    chats = Sessions(open_store())
+    await talker("yes", pace=0).run("hi", session=chats.session("s"))
+    place = weakref.ref(chats._place)
+    await chats.aclose()
+    del chats
+    await until(lambda: (gc.collect(), place() is None)[1])
+
+
+async def test_sessions_that_are_closed_while_they_are_used_can_be_closed_again(chats: Sessions) -> None:
+    await chats.create("s")
+    uses = [asyncio.create_task(chats.update("s", title=f"{number}")) for number in range(10)]
+    for _ in uses:
+        await chats.aclose()
+    await asyncio.gather(*uses)
+    await chats.aclose()
+    await until(lambda: not [thread.name for thread in threading.enumerate() if "sql" in thread.name])
 
 
 # --- ids ----------------------------------------------------------------------------------------------------

@@ -47,8 +47,7 @@ class Home:
         # What adapters keep per loop (connection pools), by a key of their own.
         self.kept: dict[object, Any] = {}
         self._work: set[LastingTask[Any]] = set()
-        self._closers: list[Callable[[], Awaitable[object]]] = []
-        self._losers: list[Callable[[], object]] = []
+        self._ends: dict[object, tuple[Callable[[], Awaitable[object]], Callable[[], object]]] = {}
         self._inbox: deque[Callable[[], object]] = deque()
         self._is_awake = False
         self._keeper: AsyncGenerator[None, None] | None = None
@@ -132,15 +131,20 @@ class Home:
         task.add_done_callback(self._work.discard)
         return task
 
-    def at_close(self, closer: Callable[[], Awaitable[object]], *, lost: Callable[[], object]) -> None:
-        """Has `closer()` awaited when the loop ends. `lost()`: called instead where it never will, as after a fork."""
-        self._closers.append(closer)
-        self._losers.append(lost)
+    def at_close(self, closer: Callable[[], Awaitable[object]], *, lost: Callable[[], object]) -> Callable[[], object]:
+        """Has `closer()` awaited when the loop ends. `lost()`: called instead where it never will, as after a fork.
+
+        What it returns takes that back, for what was closed before.
+        """
+        key = object()
+        self._ends[key] = closer, lost
+        return lambda: self._ends.pop(key, None)
 
     def lose(self) -> None:
         """The loop is closed, or another process's: what was kept for it is let go of."""
-        while self._losers:
-            self._losers.pop()()
+        while self._ends:
+            _, (_, lost) = self._ends.popitem()
+            lost()
         self.kept.clear()
 
     def keep(self) -> None:
@@ -164,9 +168,12 @@ class Home:
             for timer in timers:
                 timer.cancel()
         await self._end_work()
-        while self._closers:
-            await self._closers.pop()()
-        self._losers.clear()
+        while self._ends:
+            key, (closer, _) = next(reversed(self._ends.items()))
+            try:
+                await closer()
+            finally:
+                self._ends.pop(key, None)
         self.kept.clear()
 
     def background(self, execution: Execution, body: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

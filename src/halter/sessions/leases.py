@@ -35,6 +35,10 @@ class Leases:
         self._is_looking = False
         self._owed: dict[str, Callable[[], Awaitable[object]]] = {}
 
+    @property
+    def is_used(self) -> bool:
+        return bool(self._turns)
+
     def add(self, run_id: str, turn: Turn) -> None:
         """A run has a turn, or waits for one."""
         self._turns[run_id] = turn

@@ -67,6 +67,14 @@ class Place:
             kept[key] = Leases(self)
         return kept[key]
 
+    def let_go(self) -> None:
+        """Nothing of it is kept on this event loop, unless runs have or wait for turns here."""
+        kept, leases, doors = home_here().kept, (Leases, id(self)), (asyncio.Lock, id(self))
+        if leases in kept and not kept[leases].is_used:
+            del kept[leases]
+        if doors in kept and not kept[doors]:
+            del kept[doors]
+
     async def ready(self, owner: str) -> None:
         """At the first use in this process: what lost owners have left is brought to an end by `owner`, and old records
         are deleted. All who come meanwhile on this event loop wait for it, and go on in their order."""

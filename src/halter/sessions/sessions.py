@@ -296,6 +296,7 @@ class Sessions:
     async def aclose(self) -> None:
         """Closes what this event loop has of it: connections. It may be used again; the loop's end does it as well."""
         await self._store.aclose()
+        self._place.let_go()
 
     async def __aenter__(self) -> Self:
         return self

@@ -51,7 +51,7 @@ class PostgresqlDatabase:
                 return await connection.run_sync(fn)
 
     async def aclose(self) -> None:
-        pool = home_here().kept.get(self)
+        pool = home_here().kept.pop(self, None)
         if pool is not None:
             await pool.aclose()
 
@@ -60,7 +60,7 @@ class PostgresqlDatabase:
         pool = home.kept.get(self)
         if pool is None:
             pool = home.kept[self] = _Pool(self._url, self._patience)
-            home.at_close(pool.aclose, lost=pool.lose)
+            pool.let_go = home.at_close(pool.aclose, lost=pool.lose)
         return pool
 
 
@@ -68,6 +68,7 @@ class _Pool:
     """That of one event loop."""
 
     def __init__(self, url: str, patience: float) -> None:
+        self.let_go: Callable[[], object] = lambda: None  # what the loop knows of it
         self._is_ready = False
         self._users = 0
         self._unused = Wakers()
@@ -110,6 +111,8 @@ class _Pool:
         except TimeoutError:
             pass  # its server does not answer: the system closes it with the process
         await self.engine.dispose()
+        if not self._users:  # else the loop's end does it once more
+            self.let_go()
 
     def lose(self) -> None:
         _lost.append(self.engine)

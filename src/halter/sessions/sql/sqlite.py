@@ -35,13 +35,15 @@ class SqliteFile:
         self.dialect: Dialect = Sqlite()
 
     async def read(self, fn: Callable[[sa.Connection], T]) -> T:
-        return await self._here().reads(fn)
+        await self._here().prepare()
+        return await self._here().reads(fn)  # others, if those were closed meanwhile
 
     async def write(self, fn: Callable[[sa.Connection], T]) -> T:
+        await self._here().prepare()
         return await self._here().writes(fn)
 
     async def aclose(self) -> None:
-        lanes = home_here().kept.get(self)
+        lanes = home_here().kept.pop(self, None)
         if lanes is not None:
             await lanes.aclose()
 
@@ -50,7 +52,7 @@ class SqliteFile:
         lanes = home.kept.get(self)
         if lanes is None:
             lanes = home.kept[self] = _Lanes(self._path)
-            home.at_close(lanes.aclose, lost=lanes.lose)
+            lanes.let_go = home.at_close(lanes.aclose, lost=lanes.lose)
         return lanes
 
 
@@ -60,19 +62,22 @@ class _Lanes:
     def __init__(self, path: Path) -> None:
         self.writing = Lane("sql-writer", _engine(path, "BEGIN IMMEDIATE"))
         self.reading = Lane("sql-reader", _engine(path, "BEGIN"))
+        self.let_go: Callable[[], object] = lambda: None  # what the loop knows of them
         self._is_ready = False
 
+    async def prepare(self) -> None:
+        if not self._is_ready:
+            await self._call(self.writing, _prepare)
+            self._is_ready = True
+
     async def reads(self, fn: Callable[[sa.Connection], T]) -> T:
-        return await self._prepared(self.reading, fn)
+        return await self._call(self.reading, fn)
 
     async def writes(self, fn: Callable[[sa.Connection], T]) -> T:
-        return await self._prepared(self.writing, fn)
+        return await self._call(self.writing, fn)
 
-    async def _prepared(self, lane: Lane, fn: Callable[[sa.Connection], T]) -> T:
+    async def _call(self, lane: Lane, fn: Callable[[sa.Connection], T]) -> T:
         try:
-            if not self._is_ready:
-                await self.writing.call(_prepare)
-                self._is_ready = True
             return await lane.call(fn)
         except SessionsUnavailable:  # the next one may find another file in its place
             self._is_ready = False
@@ -82,6 +87,7 @@ class _Lanes:
     async def aclose(self) -> None:
         self._is_ready = False
         await asyncio.gather(self.writing.aclose(), self.reading.aclose())
+        self.let_go()
 
     def lose(self) -> None:
         self.writing.lose()
