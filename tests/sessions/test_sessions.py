@@ -555,6 +555,7 @@ def test_a_run_cannot_delete_the_session_that_it_runs_on(on_chats: OnChats) -> N
         @runnable
         async def outer(ctx: RunContext, _: str) -> None:
             await ctx.start(inner, "x")
+            await inner.run("x", session=chats.session("its own"))
             with pytest.raises(BusyError):
                 await chats.delete("s")
             assert not await chats.delete("t")

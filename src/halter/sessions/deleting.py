@@ -17,7 +17,7 @@ from halter.sessions.records import RunRecord, Session
 def refuse_from_inside(key: Hashable) -> None:
     """Raises `BusyError` where a run on this session asks: it would wait for its own end."""
     current = current_execution()
-    if current is not None and current.session_key == key:
+    if current is not None and any(run.session_key == key for run in (current, *current.ancestors())):
         raise BusyError("a run cannot delete the session that it runs on")
 
 
