@@ -1244,6 +1244,14 @@ async def facts_are_entered_replaced_and_forgotten_by_their_ids(open: Open) -> N
 
 
 @part_of_the_contract
+async def more_facts_than_a_statement_has_room_for_are_forgotten_at_once(open: Open) -> None:
+    store = open()
+    await store.change_facts("u", put=[a_fact("1", "likes tea"), a_fact("32999", "has a cat")])
+    await store.change_facts("u", forget=[str(number) for number in range(33_000)])
+    assert await store.facts("u") == []
+
+
+@part_of_the_contract
 async def facts_of_others_are_out_of_reach(open: Open) -> None:
     store = open()
     await store.change_facts("u", put=[a_fact("1", "likes tea")])

@@ -18,6 +18,7 @@ from halter.sessions.sql.schema import facts as table
 from halter.sessions.sql.transaction import Transaction
 from halter.sessions.words import words
 
+MOST_AT_ONCE = 10_000  # values in one statement; PostgreSQL takes 32,767
 _NEWEST = (table.c.updated_at.desc(), table.c.id.desc())
 
 
@@ -58,7 +59,9 @@ def alter(
             return True
         if row is None or known_before.get(scope, 0) != known_from:
             return False
-    _delete(tx, table.c.scope == scope, table.c.id.in_([*forget, *(fact.id for fact in put)]))
+    ids = [*forget, *(fact.id for fact in put)]
+    for begin in range(0, len(ids), MOST_AT_ONCE):
+        _delete(tx, table.c.scope == scope, table.c.id.in_(ids[begin : begin + MOST_AT_ONCE]))
     for fact in put:
         _enter(tx, scope, fact)
     if row is not None and known_upto is not None:
