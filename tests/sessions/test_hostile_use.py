@@ -110,13 +110,14 @@ async def test_sessions_that_were_closed_leave_nothing_on_their_event_loop(open_
 
 
 async def test_sessions_that_are_closed_while_they_are_used_can_be_closed_again(chats: Sessions) -> None:
+    before = set(threading.enumerate())  # of other tests
     await chats.create("s")
     uses = [asyncio.create_task(chats.update("s", title=f"{number}")) for number in range(10)]
     for _ in uses:
         await chats.aclose()
     await asyncio.gather(*uses)
     await chats.aclose()
-    await until(lambda: not [thread.name for thread in threading.enumerate() if "sql" in thread.name])
+    await until(lambda: not [thread for thread in set(threading.enumerate()) - before if "sql" in thread.name])
 
 
 # --- ids ----------------------------------------------------------------------------------------------------
