@@ -15,8 +15,10 @@ import sqlalchemy as sa
 from halter.errors import SessionsUnavailable
 from halter.sessions.records import Fact, Session
 from halter.sessions.sql import open_sql, schema
+from halter.sessions.sql.dialects import Sqlite
 from halter.sessions.sql.migrations import NEWEST, POSTGRESQL, SQLITE, STEPS, Types, migrate
 from halter.sessions.sql.postgresql import _Pool
+from halter.sessions.sql.runs import _live
 from halter.sessions.sql.sqlite import _engine
 
 from .contract import HI, Open, said
@@ -28,6 +30,15 @@ def tables_of(connection: sa.Connection) -> dict[str, set[str]]:
     found = sa.inspect(connection)
     names = [name for name in found.get_table_names() if name.startswith("halter_") and name in TABLES]
     return {name: {column["name"] for column in found.get_columns(name)} for name in names}
+
+
+def test_a_turn_looks_at_no_run_of_its_session_that_is_over(tmp_path: Path) -> None:
+    engine = _engine(tmp_path / "a.db", "BEGIN IMMEDIATE")
+    with engine.begin() as connection:
+        migrate(connection, SQLITE)
+        asked = _live(Sqlite(), True).compile(engine)  # pyright: ignore[reportAttributeAccessIssue]
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked}", tuple(1 for _ in asked.positiontup)).all()
+    assert "halter_runs_live_session" in plan[0][3]
 
 
 def test_after_all_steps_a_sqlite_file_has_the_tables_that_the_queries_know(tmp_path: Path) -> None:

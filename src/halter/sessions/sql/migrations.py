@@ -81,7 +81,10 @@ CREATE INDEX halter_facts_session ON halter_facts (session_id);
 {fact_words}
 """
 
-STEPS = (_CONVERSATIONS, _FACTS)
+# Each turn looks for those of its session that are live: among all that it has ever had, that takes longer every day.
+_LIVE = "CREATE INDEX halter_runs_live_session ON halter_runs (session_id) WHERE live = 1"
+
+STEPS = (_CONVERSATIONS, _FACTS, _LIVE)
 NEWEST = len(STEPS)
 
 
