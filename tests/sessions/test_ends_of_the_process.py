@@ -16,7 +16,7 @@ import pytest
 
 from halter import Run, RunContext, RunStatus, runnable
 from halter.core.history import for_model
-from halter.errors import RunCancelled
+from halter.errors import RunCancelled, SessionsUnavailable
 from halter.messages import Message
 from halter.sessions import Sessions
 
@@ -180,7 +180,7 @@ def test_a_loop_that_was_closed_by_hand_frees_its_sessions() -> None:
 
 
 def test_a_loop_that_was_closed_while_the_last_of_a_run_was_stored_ends_the_run() -> None:
-    """What it had come to is its result."""
+    """What it had come to is its result, which says that its end may be stored nowhere."""
     loop = asyncio.new_event_loop()
 
     async def begin() -> Run[Any]:
@@ -195,6 +195,7 @@ def test_a_loop_that_was_closed_while_the_last_of_a_run_was_stored_ends_the_run(
     with pytest.raises(RunCancelled):
         run.result(20)
     assert run.text == "one two three "
+    assert isinstance(run.outcome.error, SessionsUnavailable)
 
 
 def test_after_the_end_of_asyncio_run_the_session_is_sealed_and_free() -> None:

@@ -21,7 +21,7 @@ from halter.core.history import LOST
 from halter.errors import BusyError, ConfigurationError, SessionNotFound, SessionsUnavailable
 from halter.messages import Text, ToolCall
 from halter.models import Scripted
-from halter.sessions import Session, Sessions, leases, repair
+from halter.sessions import Sessions, leases, repair
 from halter.sessions.memory import MemoryStore
 from halter.sessions.repair import recover
 from halter.sessions.sql import open_sql
@@ -205,21 +205,6 @@ async def test_what_was_sent_to_another_process_stands_in_no_mail_afterwards(tmp
 
 
 # --- what a lost process has left ---------------------------------------------------------------------------
-
-
-async def test_a_fork_whose_caller_is_cancelled_knows_what_was_learned() -> None:
-    async def cancel() -> None:
-        forking.cancel()
-
-    store: Any = Troubled(pace=0.001, create=cancel)
-    chats = Sessions(store)
-    await store.inner.create(Session(id="s", user="ann"), [HI, HELLO])
-    await store.inner.change_facts("ann", session_id="s", known_upto=2)
-    forking = asyncio.create_task(chats.fork("s", to="f"))
-    with pytest.raises(asyncio.CancelledError):
-        await forking
-    await until(lambda: "change_facts" in store.done)
-    assert await store.known("f") == {"ann": 2}
 
 
 @pytest.mark.scenario("D43")

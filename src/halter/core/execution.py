@@ -340,7 +340,8 @@ class Execution:
         me = object()
         if self.claims.setdefault("finish", me) is not me:
             if not confirmed and self.ended_as is not None:  # its loop has gone while the last of it was stored
-                self._complete(self.ended_as, confirmed=False)
+                result = self.ended_as if self.keeping is None else self.keeping.lose_end_of(self.ended_as)
+                self._complete(result, confirmed=False)
             return
         if confirmed:
             sealing.let_body_add(self)

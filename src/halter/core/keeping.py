@@ -185,6 +185,11 @@ class Keeping:
         self._is_lost = True
         self.turn.lose()
 
+    def lose_end_of(self, result: RunResult[Any]) -> RunResult[Any]:
+        """The same, while the end was stored; the result of that run."""
+        self.lose()
+        return _marred(result, SessionsUnavailable(f"the end of run {result.run_id} was not stored: its loop is gone"))
+
     def come_back(self) -> None:
         """The loop answers again: what the run had come to is stored after all, and its session is free."""
         result = self._execution.result

@@ -64,6 +64,7 @@ CREATE INDEX halter_runs_session ON halter_runs (session_id);
 CREATE INDEX halter_runs_started ON halter_runs (started_at, run_id);
 CREATE INDEX halter_runs_ended ON halter_runs (ended_at);
 CREATE INDEX halter_runs_live ON halter_runs (owner) WHERE live = 1;
+CREATE INDEX halter_runs_live_session ON halter_runs (session_id) WHERE live = 1;
 CREATE TABLE halter_mail (
     key {key}, run_id TEXT NOT NULL, state TEXT NOT NULL, data {bytes} NOT NULL, nonce TEXT, seen_nonce TEXT
 );
@@ -81,10 +82,7 @@ CREATE INDEX halter_facts_session ON halter_facts (session_id);
 {fact_words}
 """
 
-# Each turn looks for those of its session that are live: among all that it has ever had, that takes longer every day.
-_LIVE = "CREATE INDEX halter_runs_live_session ON halter_runs (session_id) WHERE live = 1"
-
-STEPS = (_CONVERSATIONS, _FACTS, _LIVE)
+STEPS = (_CONVERSATIONS, _FACTS)
 NEWEST = len(STEPS)
 
 
