@@ -23,7 +23,7 @@ from halter.sessions.sql.migrations import SQLITE, is_current, migrate
 T = TypeVar("T")
 
 LOCKED = 1.0  # seconds that SQLite waits for another process before it says so; then we wait on
-_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON")
+_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON")  # the last: what is deleted is gone
 
 
 class SqliteFile:
