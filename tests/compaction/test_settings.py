@@ -69,6 +69,11 @@ def test_shares_are_of_the_window_and_whole_numbers_are_tokens(
         assert compaction.goal(window) == goal
 
 
+def test_a_window_without_end_is_one() -> None:
+    agent = Agent("scripted:yes", compaction=Compaction(window=10**400))
+    assert agent.run("x" * 100).result().text == "yes"
+
+
 def test_its_repr_tells_what_counts() -> None:
     assert repr(Compaction()) == "Compaction(threshold=0.8, target=0.5)"
     assert repr(Compaction("scripted:hi", threshold=900)) == "Compaction('scripted', threshold=900, target=0.5)"

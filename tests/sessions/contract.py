@@ -1133,6 +1133,14 @@ async def words_without_spaces_are_found(open: Open) -> None:
     assert [hit.position for hit in await store.search("晴れ")] == [1]
 
 
+@part_of_the_contract
+async def a_word_without_end_is_known_by_its_beginning(open: Open) -> None:
+    store = open()
+    await with_a_turn(store, Message.user("a" * 3_000))
+    assert len(await store.search("a" * 100)) == len(await store.search("a" * 100 + "b")) == 1
+    assert await store.search("a" * 99) == []
+
+
 # --- deleting -----------------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ Write the summary, in the language of the conversation. Keep everything that goi
 Leave out greetings, detours that led nowhere, and what was replaced later. An earlier summary in it is worked into
 yours. Be dense: short sentences and lists, at most about 700 words. Answer with the summary alone."""
 
+LARGEST: Final = 2**48  # tokens; no window has as many, and a float tells them apart
 SHORTEST_RESULT: Final = 200  # characters; less of a tool's result says nothing
 
 
@@ -63,7 +64,7 @@ class Compaction:
         self.model = None if model is None else as_model(model, "the model that summarises")
         self.threshold = _amount("threshold", threshold)
         self.target = _amount("target", target)
-        self.window = None if window is None else checked.whole("window", window, at_least=1)
+        self.window = None if window is None else min(checked.whole("window", window, at_least=1), LARGEST)
         self.keep_turns = checked.whole("keep_turns", keep_turns, at_least=1)
         self.max_tool_result = checked.whole("max_tool_result", max_tool_result, at_least=SHORTEST_RESULT)
         self.template = _template(template)

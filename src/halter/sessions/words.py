@@ -8,6 +8,7 @@ import unicodedata
 from halter.messages import Message, ToolResult
 
 LONGEST_SHOWN = 10_000  # characters of a tool's result
+LONGEST_WORD = 100  # characters, by which it is known; PostgreSQL takes 2,046 bytes
 
 # Scripts that set no spaces between words: each character counts as one. Kana, and the ideographs.
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
@@ -16,10 +17,14 @@ _WORD = re.compile(f"[{_ALONE}]|[^\\W_{_ALONE}]+")
 
 def words(text: str) -> list[str]:
     """Its letters and digits, in order: without case, accents and signs; `Straße` is `strasse`."""
+    return [word[:LONGEST_WORD] for word in _WORD.findall(_plain(text))]
+
+
+def _plain(text: str) -> str:
     if text.isascii():
-        return _WORD.findall(text.lower())
-    plain = unicodedata.normalize("NFKD", text.casefold())
-    return _WORD.findall("".join(sign for sign in plain if not unicodedata.combining(sign)).casefold())
+        return text.lower()
+    parts = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(sign for sign in parts if not unicodedata.combining(sign)).casefold()
 
 
 def shown_text(message: Message) -> str:

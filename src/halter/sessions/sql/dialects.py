@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-LONGEST_WORD = 100  # characters; PostgreSQL takes 2,046 bytes
 MOST_WORDS = 200  # that are looked for at once
 
 
@@ -87,9 +86,9 @@ class Postgresql:
 
 def as_stored(words: Iterable[str]) -> str:
     """Words as they are put into a table: each once, between spaces."""
-    return " ".join(dict.fromkeys(word[:LONGEST_WORD] for word in words))
+    return " ".join(dict.fromkeys(words))
 
 
 def as_asked(words: Iterable[str]) -> list[str]:
     """Words as they are looked for."""
-    return list(dict.fromkeys(word[:LONGEST_WORD] for word in words))[:MOST_WORDS]
+    return list(dict.fromkeys(words))[:MOST_WORDS]
