@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -22,8 +23,10 @@ from halter.children.proc import Process, Table
 from halter.children.tree import Tree, running
 from halter.outcome import Ended
 
-SWEEP_AGAIN = 0.02  # seconds until those are looked for that the first sweep has missed
-MOST_SWEEPS = 5  # without finding anybody; where others come and go all the time, each may have gaps
+# Seconds until those are looked for that a sweep has missed. Between these, at random: who hands itself on at a beat of
+# its own must not be missed at each.
+SWEEP_AGAIN = (0.004, 0.02)
+MOST_SWEEPS = 8  # without finding anybody; where others come and go all the time, each may have gaps
 PATIENCE = 2.0  # seconds after the first KILL; what is alive then hangs in the kernel, or is not ours to end
 TICK = 0.003
 SLOW_TICK = 1.0
@@ -52,7 +55,7 @@ class Ending:
         self._is_urgent = is_urgent
         self._kill_at = time.monotonic() + grace
         self._alive: list[Process] = []
-        self._looked_at = 0.0
+        self._sweep_at = 0.0
         self._seen: set[tuple[int, int]] = set()
         self._killing_since: float | None = None
         self._asked: set[tuple[int, int]] = set()
@@ -86,13 +89,13 @@ class Ending:
             self._kill_at = min(self._kill_at, now)
         if now >= self._kill_at and self._killing_since is None:
             return True
-        if now - self._looked_at > SWEEP_AGAIN and (now >= self._kill_at or not self._was_asked_again):
+        if now > self._sweep_at and (now >= self._kill_at or not self._was_asked_again):
             return True
         return not any(proc.is_alive(process) for process in self._alive)
 
     def look(self, table: Table, now: float) -> None:
         """Sends what is to be sent now to those that are there, or finds that nobody is."""
-        self._looked_at = now
+        self._sweep_at = now + random.uniform(*SWEEP_AGAIN)
         if not proc.HAS_PROC:
             self._look_at_group(now)
             return

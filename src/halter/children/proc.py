@@ -11,14 +11,19 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from halter.core.process_stat import read_some, stat
 
 LOADING = 0.0005  # seconds; a program is loaded in less, as a rule
 MOST_LOOKS = 20
+MOST_LISTINGS = 3  # of what has come while the others were looked at
 HAS_PROC = os.path.exists("/proc/self/stat")
 _CALL = b"HALTER_CALL="
 _OWNER = b"HALTER_OWNER="
+_Marks: TypeAlias = tuple[tuple[str, ...], str, bool]  # calls, owner, is_loading
+_NO_MARKS: _Marks = ((), "", False)
+_LOADING: _Marks = ((), "", True)
 _LARGEST_ENVIRONMENT = 8 * 1024 * 1024  # bytes; more than Linux lets a program be started with
 
 
@@ -34,6 +39,7 @@ class Process:
     is_over: bool  # it has ended, and nobody has waited for it
     calls: tuple[str, ...] = ()
     owner: str = ""
+    is_loading: bool = False  # what it runs was not there yet, after a while: its marks are not known
 
     @property
     def key(self) -> tuple[int, int]:
@@ -43,7 +49,8 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All processes by their numbers. `has_gaps`: some ended while they were looked at, and may have started others."""
+    """All processes by their numbers. `has_gaps`: some ended while they were looked at, and may have started others, or
+    were still being loaded."""
 
     processes: dict[int, Process]
     has_gaps: bool
@@ -61,10 +68,21 @@ def look(ended_before: frozenset[tuple[int, int]] = frozenset()) -> Table:
     `ended_before`: what the last table has said, so that it is no gap. Takes some 20 µs for each process: for a thread,
     not for an event loop.
     """
-    names = [name for name in os.listdir("/proc") if name.isdecimal()] if HAS_PROC else []
-    found = [read(int(name), with_marks=True) for name in names]
-    table = Table({one.pid: one for one in found if one is not None}, has_gaps=None in found)
-    return table if table.ended <= ended_before else Table(table.processes, has_gaps=True)
+    found: dict[int, Process | None] = {}
+    for _ in range(MOST_LISTINGS):
+        new = _numbers() - found.keys()
+        if not new:
+            break
+        for pid in sorted(new, reverse=True):  # the newest first: it may live for a moment only
+            found[pid] = read(pid, with_marks=True)
+    there = {pid: one for pid, one in found.items() if one is not None}
+    is_whole = len(there) == len(found) and not any(one.is_loading for one in there.values())
+    table = Table(there, has_gaps=not is_whole)
+    return table if table.ended <= ended_before else Table(there, has_gaps=True)
+
+
+def _numbers() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdecimal()} if HAS_PROC else set()
 
 
 def read(pid: int, *, with_marks: bool = False) -> Process | None:
@@ -72,8 +90,8 @@ def read(pid: int, *, with_marks: bool = False) -> Process | None:
     found = stat(pid)
     if found is None:
         return None
-    calls, owner = _marks_of(pid, found.state) if with_marks and not found.is_kernels else ((), "")
-    return Process(found.pid, found.parent, found.group, found.session, found.started, found.is_over, calls, owner)
+    marks = _marks_of(pid, found.state) if with_marks and not found.is_kernels else _NO_MARKS
+    return Process(found.pid, found.parent, found.group, found.session, found.started, found.is_over, *marks)
 
 
 def started(pid: int) -> int | None:
@@ -119,30 +137,33 @@ def _send_by_number(process: Process, number: signal.Signals) -> bool:
     return True
 
 
-def _marks_of(pid: int, state: bytes) -> tuple[tuple[str, ...], str]:
+def _marks_of(pid: int, state: bytes) -> _Marks:
     """The calls and the owner that its environment names; nothing for a process of another user."""
     where = f"/proc/{pid}" if state != b"Z" else _living_thread(pid)
     if where is None:  # nobody is left who could have one: nothing to wait for
-        return (), ""
+        return _NO_MARKS
     environment = _environment(pid, where)
+    if environment is None:
+        return _LOADING
     if _CALL not in environment or not _is_ours(pid):
-        return (), ""
+        return _NO_MARKS
     lines = environment.split(b"\0")
     calls, owner = (
         next((line[len(name) :].decode("ascii", "replace") for line in lines if line.startswith(name)), "")
         for name in (_CALL, _OWNER)
     )
-    return tuple(calls.split("/")), owner
+    return tuple(calls.split("/")), owner, False
 
 
-def _environment(pid: int, where: str) -> bytes:
-    """Empty where it was cleared. One that is just being loaded has none either, and no command line: it is awaited."""
+def _environment(pid: int, where: str) -> bytes | None:
+    """Empty where it was cleared. One that is just being loaded has none either, and no command line: it is awaited; at
+    last `None`."""
     for _ in range(MOST_LOOKS):
         environment = read_some(f"{where}/environ", _LARGEST_ENVIRONMENT)
         if environment or read_some(f"{where}/cmdline", 1) or not _is_ours(pid):
             return environment
         time.sleep(LOADING)
-    return b""
+    return None
 
 
 def _is_ours(pid: int) -> bool:
