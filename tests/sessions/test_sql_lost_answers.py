@@ -9,13 +9,16 @@ from typing import Any, TypeVar
 import pytest
 import sqlalchemy as sa
 
+from halter import Agent
 from halter.errors import SessionsUnavailable
-from halter.sessions.port import Store
+from halter.sessions import Sessions
+from halter.sessions.port import RunQuery, Store
 from halter.sessions.sql import store as stores
 from halter.sessions.sql.store import Database, SqlStore
 
 from .contract import CONTRACT, HI, Check, Open, a_run, said, taken
 from .test_store_contract import _with_all_closed
+from .troubled import Troubled
 
 T = TypeVar("T")
 
@@ -72,6 +75,24 @@ def test_on_postgresql_a_turn_is_taken_and_closed_once_though_answers_are_lost(p
         await store.aclose()
 
     asyncio.run(scenario())
+
+
+def test_a_run_that_finds_its_own_record_is_not_ended_as_lost(sqlite_store: Open) -> None:
+    """Its turn was taken and the answer lost: whoever steers it, or asks for its stop, would take it for over."""
+    seen: list[str] = []
+
+    async def look() -> None:
+        seen.extend(record.status for record in await store.inner.runs(RunQuery()))
+
+    store: Any = Troubled(load=look, record=look, write=look, close=look)
+    store.inner = deaf(sqlite_store())
+
+    async def scenario() -> None:
+        async with Sessions(store) as chats:
+            assert (await Agent("scripted:yes").run("hi", session=chats.session("s"))).text == "yes"
+
+    asyncio.run(scenario())
+    assert set(seen) == {"running"}
 
 
 def test_what_never_answers_is_given_up_after_the_patience(sqlite_store: Open) -> None:
