@@ -157,16 +157,20 @@ async def test_what_is_sent_to_a_run_is_stored_where_it_was_heard(place: Callabl
     assert [message.role for message in said] == ["user", "assistant", "tool", "user", "assistant"]
 
 
-async def test_a_repair_that_was_cut_short_is_repeated_whole(open_store: Open) -> None:
+@pytest.mark.parametrize("by", ["the first use", "the next turn"])
+async def test_a_repair_that_was_cut_short_is_repeated_whole(by: str, open_store: Open) -> None:
     """Its own turn, which was to be rolled back, was lost as well: what it had repaired by then stays repaired."""
     gone = f"{replace(Owner.here(), started=Owner.here().started + 1)}/1"
     store = open_store()
+    chats = Sessions(store)
+    if by == "the next turn":
+        await chats.list()  # else what was lost is ended before that
     first = RunRecord(run_id="first", session_id="s", owner=gone, started_at=1.0)
     taken = await store.take(first, lease_for=60)
     assert isinstance(taken, Taken)
     await store.write(taken.lease, 0, [Message.user("hello"), Message("assistant", (ToolCall("1", "look", "{}"),))])
     second = RunRecord(run_id="second", session_id="s", owner=gone, keep="rollback", started_at=2.0)
     assert isinstance(await store.take(second, lease_for=60), Taken)  # and is gone before it has repaired anything
-    result = await Agent(Scripted("no", "yes")).run("next", session=Sessions(store).session("s"))
+    result = await Agent(Scripted("no", "yes")).run("next", session=chats.session("s"))
     check_history(result.messages)
     assert [message.role for message in result.messages] == ["user", "assistant", "tool", "user", "assistant"]
