@@ -21,7 +21,7 @@ from halter.core.history import LOST
 from halter.errors import BusyError, ConfigurationError, SessionNotFound, SessionsUnavailable
 from halter.messages import Text, ToolCall
 from halter.models import Scripted
-from halter.sessions import Sessions, leases, repair
+from halter.sessions import RunRecord, Sessions, leases, repair
 from halter.sessions.memory import MemoryStore
 from halter.sessions.repair import recover
 from halter.sessions.sql import open_sql
@@ -241,6 +241,22 @@ async def test_of_several_lost_turns_all_are_shown_as_they_will_be_ended(open_st
     await chats.recover()
     assert await stored(chats) == (HI, HELLO)
     await chats.aclose()
+
+
+async def test_of_several_lost_turns_the_last_is_ended_first_in_whatever_order_they_are_found() -> None:
+    """Else what the first was sealed with is rolled back with the second."""
+
+    class Backwards(MemoryStore):
+        async def lost(self) -> list[RunRecord]:
+            return (await super().lost())[::-1]
+
+    store = Backwards()
+    chats = Sessions(store)
+    turn = await taken(store, a_run("first", owner=GONE))
+    await store.write(turn.lease, 0, [WEATHER, ASKED])
+    await taken(store, a_run("second", owner=GONE, keep="rollback"))
+    await chats.recover()
+    assert results(await stored(chats)) == [LOST]
 
 
 @pytest.mark.parametrize("step", ["take", "load", "write", "close"])
