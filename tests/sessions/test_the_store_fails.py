@@ -130,6 +130,29 @@ async def test_a_last_write_that_hangs_is_waited_for_as_long_as_the_grace(grace:
     assert log[-1].is_terminal
 
 
+async def test_what_is_stored_before_the_last_write_has_each_result_once() -> None:
+    """A write is under way when the run is stopped, and goes on with what was sealed meanwhile: a process that is
+    killed before the last write leaves what that would have left."""
+
+    @tool
+    async def work(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    async def look() -> None:
+        seen.extend(await stored(chats))
+
+    seen: list[Message] = []
+    chats = troubled(write=Times(delayed(2), first=3), close=look)
+    each = tuple(calls("work", seconds=seconds) for seconds in (1, 2, 60))
+    run = Agent(Scripted(each), tools=[work]).run("go", session=chats.session("s")).start()
+    await asyncio.sleep(2.5)
+    run.cancel()
+    result = await run.finished()
+    assert [message.role for message in seen] == ["user", "assistant", "tool"]
+    assert seen == list(result.messages)
+
+
 async def test_a_last_write_that_fails_is_told_in_the_result() -> None:
     chats = troubled(close=Times(away, last=1))
     run = await speaking(talker().run("hello", session=chats.session("s")))
