@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from halter.testing.memory import chat_stream, cut, error_status, stalled
 
 from ..agents.conversations import bodies_of, check_bodies, check_history
 from ..agents.loops import in_real_time
-from ..sessions.troubled import Troubled, delayed
+from ..sessions.talks import until
+from ..sessions.troubled import Troubled, delayed, troubled
 from .asking import (
     ASKED,
     HISTORY,
@@ -71,6 +73,28 @@ async def test_a_compaction_is_stored_behind_what_it_stands_for() -> None:
     await kept(chats)
     await agent(MemorySource(summary(), chat_stream("So it is."))).run(ASKED, session=chats.session("s"))
     assert "write" in done
+
+
+@pytest.mark.virtual_time
+async def test_a_stop_does_not_cut_short_how_a_compaction_is_stored() -> None:
+    """Nothing is half done in the place; what it came to, it came to."""
+    ended: list[str] = []
+
+    async def stopped_meanwhile() -> None:
+        run.cancel("enough")
+        try:
+            await asyncio.sleep(1)
+            ended.append("whole")
+        except asyncio.CancelledError:
+            ended.append("cut short")
+            raise
+
+    chats = troubled(compact=stopped_meanwhile)
+    await kept(chats)
+    run = agent(MemorySource(summary())).run(ASKED, session=chats.session("s"))
+    assert (await run.finished()).is_cancelled
+    await until(lambda: ended)
+    assert ended == ["whole"]
 
 
 @in_real_time
