@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
 from halter import Agent, Budget, CancelMode, RunContext, RunStatus, events, runtime, tool
@@ -14,7 +15,7 @@ from halter.compaction.shape import BEGINNING
 from halter.core.tokens import estimate_input
 from halter.errors import ContextTooLong
 from halter.hooks import Hooks
-from halter.messages import Message, ToolResult
+from halter.messages import Message, ToolResult, Usage
 from halter.models import Fallback
 from halter.models.scripted import Scripted, calls
 from halter.testing import Answer, MemorySource
@@ -110,6 +111,45 @@ async def test_long_results_are_trimmed_without_asking_anybody() -> None:
 
 def _looked(text: str) -> list[Message]:
     return [calling("c1", text="I look."), returned("c1", text=text), Message.assistant("Seen.")]
+
+
+class _Telling:
+    """Gives these answers in turn, and tells of each how many tokens its request was; 0: nothing."""
+
+    name = "telling"
+
+    def __init__(self, *answers: tuple[Any, int]) -> None:
+        self._answers = iter(answers)
+
+    async def respond(self, request: Any, ctx: RunContext) -> Message:
+        said, counted = next(self._answers)
+        answer = await Scripted(said).respond(request, ctx)
+        return msgspec.structs.replace(answer, usage=Usage(input=counted, output=9))
+
+
+async def test_what_was_counted_before_a_compaction_counts_no_more() -> None:
+    """Though the conversation has as many messages as before: it would be compacted before each request."""
+
+    @tool
+    async def look() -> str:
+        """Looks."""
+        return "Seen."
+
+    history = [*HISTORY[:2], Message.user("look"), *_looked("x" * 20_000), *HISTORY[2:8]]
+    told = _Telling((calls("look"), 7_999), (calls("look"), 0), ("So it is.", 0))
+    compaction = Compaction("scripted:They looked.", window=10_000)
+    run = Agent(told, tools=[look], compaction=compaction).run(ASKED, history=history)
+    assert (await run).text == "So it is."
+    assert finished(await log_of(run)).trimmed == 1
+
+
+async def test_what_was_counted_for_one_agent_does_not_count_for_the_next() -> None:
+    """Which has other instructions, and another model."""
+    other = Agent("scripted:So it is.", name="other", compaction=Compaction(window=6_000))
+    first = Agent(_Telling((calls("transfer_to_other"), 5_500)), handoffs=[other], compaction=None)
+    run = first.run(ASKED, history=HISTORY[:6])
+    assert (await run).text == "So it is."
+    assert compactions(await log_of(run)) == []
 
 
 async def test_another_model_may_write_the_summary_in_other_words() -> None:
