@@ -12,12 +12,13 @@ from halter import Agent, Budget, CancelMode, RunContext, RunStatus, events, run
 from halter.compaction import Compaction
 from halter.compaction.plan import HEADING, HEADING_WITHIN
 from halter.compaction.shape import BEGINNING
-from halter.core.tokens import estimate_input
+from halter.core.tokens import estimate_input, estimate_tokens
 from halter.errors import ContextTooLong
 from halter.hooks import Hooks
 from halter.messages import Message, ToolResult, Usage
 from halter.models import Fallback
 from halter.models.scripted import Scripted, calls
+from halter.request import Settings
 from halter.testing import Answer, MemorySource
 from halter.testing.memory import chat_stream, cut, eof, error_frame, error_status, stalled
 
@@ -183,6 +184,19 @@ async def test_what_does_not_fit_the_summarising_model_is_summarised_in_pieces()
     assert said_in(source.requests[0])[0] == f"{HEADING}\n\nSummary {len(asked) - 1}."
     everything = "".join(asked)
     assert all(f"question {turn} question {turn}" in everything for turn in range(40))
+
+
+async def test_what_is_summarised_at_once_leaves_room_for_what_a_model_thinks() -> None:
+    """All that it may answer counts in its window, besides what it is asked."""
+    window = 55_000
+    source = summarising(chat_stream("So it is."))
+    thinks = model(source, settings=Settings(reasoning_effort="high"))
+    compaction = Compaction(window=window, threshold=25_000, target=5_000)
+    await Agent(thinks, compaction=compaction).run(ASKED, history=long_talk(60))
+    asked = [request.json for request in source.requests if is_for_a_summary(request)]
+    assert asked
+    for body in asked:
+        assert estimate_tokens(body["messages"][0]["content"]) + body["max_completion_tokens"] <= window
 
 
 async def test_instructions_given_by_a_function_are_asked_for_once_a_turn() -> None:
