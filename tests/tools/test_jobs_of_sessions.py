@@ -210,6 +210,34 @@ async def test_a_session_ends_what_it_has_on_another_loop(name: str, chats: Sess
         await asyncio.get_running_loop().run_in_executor(thread, there.close)
 
 
+async def test_what_another_loop_does_not_end_in_time_is_let_go_of(
+    chats: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends or deletes a session does not wait for ever."""
+    monkeypatch.setattr(held, "PATIENCE", 0.01)
+    is_over, was_lost = asyncio.Event(), threading.Event()
+
+    class Hanging:
+        async def close(self) -> None:
+            await is_over.wait()
+
+        def lose(self) -> None:
+            was_lost.set()
+
+    async def hold() -> None:
+        held.held(mine.key, Hanging)
+
+    mine, there = chats.session("mine"), _Elsewhere()
+    await asyncio.to_thread(there.call, hold())
+    try:
+        await chats.end("mine")
+    finally:
+        there.loop.call_soon_threadsafe(is_over.set)
+        there.pause()
+        await asyncio.to_thread(there.close)
+    assert was_lost.is_set()
+
+
 async def test_one_thing_that_does_not_end_well_keeps_nothing_else_from_ending(
     name: str, chats: Sessions, caplog: pytest.LogCaptureFixture
 ) -> None:
