@@ -20,7 +20,7 @@ import pytest
 import sqlalchemy as sa
 from asyncpg.prepared_stmt import PreparedStatement
 
-from halter.errors import SessionsUnavailable
+from halter.errors import SessionsUnavailable, TurnLost
 from halter.messages import Message
 from halter.sessions.records import Session
 from halter.sessions.sql import open_sql, postgresql
@@ -341,6 +341,27 @@ def test_a_process_that_stands_still_in_a_transaction_holds_others_up_for_second
         await stands_still.close()
         await store.aclose()
         assert_within(8.0, took)
+
+    asyncio.run(scenario())
+
+
+def test_a_write_that_waits_for_whoever_takes_its_turn_over_writes_nothing(postgres_url: str) -> None:
+    """Had it looked at its turn meanwhile, it would have found it its own, and written over what the next run says."""
+
+    async def scenario() -> None:
+        store: Any = open_sql(postgres_url, patience=5.0)
+        turn = await taken(store, a_run())
+        next_run = await store._database._here().engine.connect()
+        await next_run.execute(sa.text("UPDATE halter_sessions SET holder = 'run-2', generation = generation + 1"))
+        writing = asyncio.create_task(store.write(turn.lease, 0, [HI]))
+        while not await next_run.scalar(sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await next_run.commit()
+        await next_run.close()
+        with pytest.raises(TurnLost):
+            await writing
+        assert await said(store) == []
+        await store.aclose()
 
     asyncio.run(scenario())
 
