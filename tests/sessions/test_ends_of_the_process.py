@@ -9,20 +9,23 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from halter import Run, RunContext, RunStatus, runnable
+from halter import Agent, Run, RunContext, RunStatus, runnable, tool
 from halter.core.history import for_model
 from halter.errors import RunCancelled, SessionsUnavailable
 from halter.messages import Message
+from halter.models.scripted import Scripted, calls
 from halter.sessions import Sessions
 
 from ..agents.conversations import bodies_of, check_bodies, check_history
 from .talks import answered, asked, record_of, speaking, stored, talker, until
-from .troubled import hang, troubled
+from .troubled import Times, hang, troubled
 
 SHARED = """
 import asyncio, os, signal, sys, threading, time, logging
@@ -216,6 +219,45 @@ def test_after_the_end_of_asyncio_run_the_session_is_sealed_and_free() -> None:
         assert (await record_of(chats, run)).status == "cancelled"
 
     asyncio.run(look())
+
+
+def test_the_end_of_asyncio_run_waits_for_the_last_write_of_a_run_that_was_cancelled_before() -> None:
+    """A server cancels all its tasks, and so does `asyncio.run`; what the write needs is closed behind that. Without a
+    session there is no lease, whose renewal would be waited for anyway."""
+    seen: list[str] = []
+
+    async def connection() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            seen.append("closed")
+
+    async def write() -> None:
+        async for _ in connection():
+            await asyncio.sleep(0.02)
+            seen.append("written")
+
+    @tool
+    async def work() -> None:
+        """Ends a little later, however often it is cancelled."""
+        over = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.02, over.set)
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+
+    async def main() -> None:
+        run = Agent(Scripted(calls("work")), tools=[work]).run("go", session=chats.record())
+        async for event in run.events():
+            if event.type == "tool.started":
+                break
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await until(lambda: run.is_cancelling)
+
+    chats = troubled(record=Times(write, first=2))  # the first one says that it has begun
+    asyncio.run(main())
+    assert seen == ["written", "closed"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
