@@ -314,6 +314,21 @@ def test_a_recycled_number_is_not_hit(bystander: Callable[..., int]) -> None:
     assert Tree(new_mark(), leader=found.key).members(table_of(found)) == [found]
 
 
+def test_what_comes_while_the_others_are_looked_at_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_and_start(pid: int, *, with_marks: bool = False) -> proc.Process | None:
+        if not started:
+            started.append(subprocess.Popen(["sleep", "60"]))
+        return read(pid, with_marks=with_marks)
+
+    read, started = proc.read, list[subprocess.Popen[bytes]]()
+    monkeypatch.setattr(proc, "read", read_and_start)
+    table = proc.look()
+    [child] = started
+    child.kill()
+    child.wait()
+    assert child.pid in table.processes
+
+
 def test_a_recycled_parent_proves_nothing() -> None:
     """Its child is ours only if that very parent still lives when it is looked at again."""
     mark = new_mark()
