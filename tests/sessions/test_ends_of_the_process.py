@@ -25,7 +25,7 @@ from halter.sessions import Sessions
 
 from ..agents.conversations import bodies_of, check_bodies, check_history
 from .talks import answered, asked, record_of, speaking, stored, talker, until
-from .troubled import Times, hang, troubled
+from .troubled import Times, Troubled, hang, troubled
 
 SHARED = """
 import asyncio, os, signal, sys, threading, time, logging
@@ -319,3 +319,29 @@ def test_a_loop_that_did_not_answer_gives_its_turn_back_when_it_does() -> None:
     assert not run.outcome.receipt.confirmed
     result = talker("no", "yes").run("next", session=chats.session("s"), on_busy="enqueue", timeout=10).result(15)
     assert [message.text for message in result.messages] == ["hello", "stuck", "next", "yes"]
+
+
+def test_a_loop_that_did_not_answer_while_the_end_of_a_run_was_stored_stores_it_once() -> None:
+    """The run was given up meanwhile, and says so; the step that was under way is the one that ends its turn."""
+    closing, free = threading.Event(), threading.Event()
+
+    async def hold_up() -> None:
+        closing.set()
+        free.wait(30)
+
+    store: Any = Troubled(close=Times(hold_up, last=1))
+    chats = Sessions(store)
+    run = talker().run("hello", session=chats.session("s"), grace=0.2)  # on the background loop
+    for event in run.events():
+        if event.type == "text.delta":
+            run.cancel()
+            break
+    assert closing.wait(20)
+    try:
+        run.close(20)
+    finally:
+        free.set()
+    assert run.outcome is not None
+    assert isinstance(run.outcome.error, SessionsUnavailable)
+    talker("no", "yes").run("next", session=chats.session("s"), on_busy="enqueue", timeout=10).result(15)
+    assert store.begun.count("close") == 2

@@ -186,9 +186,10 @@ class Keeping:
         self.turn.lose()
 
     def lose_end_of(self, result: RunResult[Any]) -> RunResult[Any]:
-        """The same, while the end was stored; the result of that run."""
-        self.lose()
-        return _marred(result, SessionsUnavailable(f"the end of run {result.run_id} was not stored: its loop is gone"))
+        """The same, while the end is stored: that goes on if the loop answers again. The result, which says so."""
+        self.turn.lose()
+        why = "its event loop is gone, or does not answer"
+        return _marred(result, SessionsUnavailable(f"the end of run {result.run_id} may not be stored: {why}"))
 
     def come_back(self) -> None:
         """The loop answers again: what the run had come to is stored after all, and its session is free."""

@@ -47,8 +47,8 @@ def create(
         "known": packed(known) if known else None,
         "nonce": nonce,
     }
-    about = _columns({name: getattr(session, name) for name in _CHANGEABLE})
-    if not tx.execute(tx.insert(sessions).values(**new, **about).on_conflict_do_nothing()).rowcount:
+    given = _columns({name: getattr(session, name) for name in _CHANGEABLE})
+    if not tx.execute(tx.insert(sessions).values(**new, **given).on_conflict_do_nothing()).rowcount:
         ours = sa.select(sessions.c.key).where(sessions.c.id == session.id, sessions.c.nonce == nonce)
         return tx.again and tx.first(ours) is not None
     key = tx.execute(sa.select(sessions.c.key).where(sessions.c.id == session.id)).scalar_one()
