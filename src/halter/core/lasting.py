@@ -66,6 +66,6 @@ async def whole(task: asyncio.Task[T]) -> T:
 def _log_failure(task: asyncio.Task[Any]) -> None:
     error = None if task.cancelled() else task.exception()
     if isinstance(error, HalterError):
-        _logger.warning("%s, which nobody waits for any more, has failed: %s", task.get_name(), error)
+        _logger.warning("%s, which was left to its end, has failed: %s", task.get_name(), error)
     elif error is not None:
         _logger.error("%s has failed; please report this", task.get_name(), exc_info=error)
