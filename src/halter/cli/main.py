@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import halter
+from halter.cli.sessions import add_sessions
 from halter.errors import HalterError, UsageError
 
 
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"halter {halter.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_demo(commands.add_parser("demo", help="stop four streams, and see the provider's record of it"))
+    add_sessions(commands.add_parser("sessions", help="look after a database in which sessions are kept"))
     return parser
 
 

@@ -53,7 +53,9 @@ class Sessions:
     `where`: `None` or `"memory"`, for as long as this process lives; a path, for an SQLite file; a URL, as in
     `postgresql://user@host/name`; or a `Store`. `store_content`: whether records of runs hold what was asked and
     answered; conversations always do. `keep_runs`: seconds after which records are deleted; `None`: never.
-    `patience`: seconds for which a database that is away is waited for. Raises `ConfigurationError`.
+    `patience`: seconds for which a database that is away is waited for. `migrate`: whether tables are made, and brought
+    to this version, at the first use; with `False` a database of another version raises `SessionsUnavailable`, and the
+    command `halter sessions migrate` changes it. Raises `ConfigurationError`.
 
     All methods raise `SessionsUnavailable` if the place fails, and `ConfigurationError` for arguments that cannot be.
     They may be cancelled: what they do happens whole or not at all. Any event loop may use the same object.
@@ -66,10 +68,12 @@ class Sessions:
         store_content: bool = True,
         keep_runs: float | None = NINETY_DAYS,
         patience: float = 15.0,
+        migrate: bool = True,
     ) -> None:
         checked.one_of("store_content", store_content, (True, False))
         keep_runs = seconds("keep_runs", keep_runs, or_none=True)
-        store, is_shared = opened(where, patience=seconds("patience", patience) or 0.0)
+        checked.one_of("migrate", migrate, (True, False))
+        store, is_shared = opened(where, patience=seconds("patience", patience) or 0.0, migrate=migrate)
         self._place = Place(lambda: store, store_content=store_content, is_shared=is_shared, keep_runs=keep_runs)
         self._has_begun = not is_shared
         self._where = store

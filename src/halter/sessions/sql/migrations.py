@@ -2,7 +2,8 @@
 
 1. A step is frozen once it was published: what comes later is another one. 2. All that are missing run in one
 transaction that nobody else can be in (`BEGIN IMMEDIATE`, an advisory lock): processes that start at once wait for the
-first. 3. A database of a later version than ours is refused: its writers know what we do not.
+first. 3. A database of a later version than ours is refused: its writers know what we do not. 4. Where a program may
+not change tables, `halter sessions migrate` does it with a role that may.
 """
 
 from __future__ import annotations
@@ -86,6 +87,28 @@ STEPS = (_CONVERSATIONS, _FACTS)
 NEWEST = len(STEPS)
 
 
+def prepare(connection: sa.Connection, types: Types, *, may_migrate: bool) -> None:
+    """Brings the database to our version if it is older. In a transaction that nobody else is in.
+
+    Raises `SessionsUnavailable` if the database is of a later version, or older and `may_migrate` is false.
+    """
+    if is_current(connection):
+        return
+    if not may_migrate:
+        raise needs_migration(version_found(connection))
+    migrate(connection, types)
+
+
+def needs_migration(found: int) -> SessionsUnavailable:
+    """The error of a program that may not change the tables of a database of version `found`."""
+    has = f"is of version {found}" if found else "has no tables of Halter yet"
+    return SessionsUnavailable(
+        f"the database {has}, and this Halter needs version {NEWEST}: run `halter sessions migrate` with a user of the "
+        "database that may change tables",
+        retryable=False,
+    )
+
+
 def migrate(connection: sa.Connection, types: Types, *, upto: int = NEWEST) -> None:
     """Brings the database to our version. In a transaction that nobody else is in; see `is_current` for a look."""
     connection.execute(sa.text(f"CREATE TABLE IF NOT EXISTS {VERSION} (version INTEGER NOT NULL)"))
@@ -100,13 +123,18 @@ def migrate(connection: sa.Connection, types: Types, *, upto: int = NEWEST) -> N
 
 def is_current(connection: sa.Connection) -> bool:
     """False if steps are missing. Raises `SessionsUnavailable` if the database knows more of them than we do."""
-    found = version_of(connection) if sa.inspect(connection).has_table(VERSION) else None
-    if found is not None and found > NEWEST:
+    found = version_found(connection)
+    if found > NEWEST:
         raise SessionsUnavailable(
             f"the database is of version {found}, and this Halter knows {NEWEST}: install a later Halter",
             retryable=False,
         )
     return found == NEWEST
+
+
+def version_found(connection: sa.Connection) -> int:
+    """The database's version; 0 if it has no tables of ours."""
+    return (version_of(connection) if sa.inspect(connection).has_table(VERSION) else None) or 0
 
 
 def version_of(connection: sa.Connection) -> int | None:

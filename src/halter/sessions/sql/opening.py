@@ -18,23 +18,25 @@ _IS_FOR_A_SERVER = re.compile(r"\s*(postgres(ql)?(\+\w+)?:|(host|port|dbname|use
 _NOT_ASYNCPGS = {"channel_binding"}  # parameters of libpq that hosters put into URLs, and that servers would refuse
 
 
-def open_sql(where: str | Path, *, patience: float = 15.0) -> SqlStore:
+def open_sql(where: str | Path, *, patience: float = 15.0, migrate: bool = True) -> SqlStore:
     """The store in a database; nothing is opened before its first use.
 
     `where`: a path, `sqlite:///path`, or `postgresql://user:password@host/database`. `patience`: seconds in which a
-    database that is away may come back. Raises `ConfigurationError`, which shows no password.
+    database that is away may come back. `migrate`: whether its tables are made and brought to this version when it is
+    opened; else a database of another version is refused. Raises `ConfigurationError`, which shows no password.
     """
     scheme, separator, rest = str(where).partition("://")
     if isinstance(where, Path) or not separator:
-        return SqlStore(SqliteFile(_path(str(where))), patience=patience)
+        return SqlStore(SqliteFile(_path(str(where)), may_migrate=migrate), patience=patience)
     if scheme == "sqlite":
-        return SqlStore(SqliteFile(_path(rest.removeprefix("/"))), patience=patience)
+        return SqlStore(SqliteFile(_path(rest.removeprefix("/")), may_migrate=migrate), patience=patience)
     if scheme not in _POSTGRESQL:
         raise ConfigurationError(f"sessions are kept in a path, sqlite:///… or postgresql://…, not in {scheme}://…")
     if find_spec("asyncpg") is None:
         raise ConfigurationError('sessions in PostgreSQL need asyncpg: pip install "halter[sql]"')
     url = _url(rest)
-    return SqlStore(PostgresqlDatabase(url, f"PostgreSQL at {_shown(rest)}", patience=patience), patience=patience)
+    shown = f"PostgreSQL at {_shown(rest)}"
+    return SqlStore(PostgresqlDatabase(url, shown, patience=patience, may_migrate=migrate), patience=patience)
 
 
 def _path(text: str) -> Path:

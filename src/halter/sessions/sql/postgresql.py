@@ -8,29 +8,34 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import event
+from sqlalchemy import event, exc
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from halter.core.home import home_here
 from halter.core.lockfree import Wakers
 from halter.sessions.sql.dialects import Dialect, Postgresql
 from halter.sessions.sql.failures import layers
-from halter.sessions.sql.migrations import POSTGRESQL, is_current, migrate
+from halter.sessions.sql.migrations import POSTGRESQL, is_current, needs_migration, prepare, version_found
 
 T = TypeVar("T")
 
 CONNECTIONS = 10
 ABANDONED = 5_000  # milliseconds until the server ends a transaction whose process stands still: others wait for it
 CLOSING = 2.0  # seconds that the end of a loop waits for transactions that are under way
+NOT_ALLOWED = "42501"  # the code of PostgreSQL for what a role has no right to
 MIGRATING = 0x68616C746572  # the key of the advisory lock: "halter"
 _lost: list[object] = []  # pools of another process: to close them would be to speak on its sockets
 
 
 class PostgresqlDatabase:
-    """The database at `url`, as libpq writes it. `where`: as errors name it; `patience`: seconds for one answer."""
+    """The database at `url`, as libpq writes it. `where`: as errors name it; `patience`: seconds for one answer.
 
-    def __init__(self, url: str, where: str, *, patience: float) -> None:
+    `may_migrate`: whether a database of an older version is brought to this one when it is opened.
+    """
+
+    def __init__(self, url: str, where: str, *, patience: float, may_migrate: bool = True) -> None:
         self._url = url
+        self._may_migrate = may_migrate
         self._patience = patience
         self.where = where
         self.dialect: Dialect = Postgresql()
@@ -50,6 +55,19 @@ class PostgresqlDatabase:
             async with pool.engine.begin() as connection:
                 return await connection.run_sync(fn)
 
+    async def migrate(self) -> int:
+        """Brings the database to our version; the version that it had."""
+
+        def fn(connection: sa.Connection) -> int:
+            before = version_found(connection)
+            _prepare(connection, may_migrate=True)
+            return before
+
+        pool = self._here()
+        with pool.in_use():
+            async with pool.engine.begin() as connection:
+                return await connection.run_sync(fn)
+
     async def aclose(self) -> None:
         pool = home_here().kept.pop(self, None)
         if pool is not None:
@@ -59,7 +77,7 @@ class PostgresqlDatabase:
         home = home_here()
         pool = home.kept.get(self)
         if pool is None:
-            pool = home.kept[self] = _Pool(self._url, self._patience)
+            pool = home.kept[self] = _Pool(self._url, self._patience, may_migrate=self._may_migrate)
             pool.let_go = home.at_close(pool.aclose, lost=pool.lose)
         return pool
 
@@ -67,7 +85,8 @@ class PostgresqlDatabase:
 class _Pool:
     """That of one event loop."""
 
-    def __init__(self, url: str, patience: float) -> None:
+    def __init__(self, url: str, patience: float, *, may_migrate: bool = True) -> None:
+        self._may_migrate = may_migrate
         self.let_go: Callable[[], object] = lambda: None  # what the loop knows of it
         self._is_ready = False
         self._users = 0
@@ -88,7 +107,7 @@ class _Pool:
         if self._is_ready:
             return
         async with self.engine.begin() as connection:
-            await connection.run_sync(_prepare)
+            await connection.run_sync(_prepare, may_migrate=self._may_migrate)
         self._is_ready = True
 
     @contextmanager
@@ -132,9 +151,19 @@ def _failed(context: sa.ExceptionContext) -> None:
         context.is_disconnect = True
 
 
-def _prepare(connection: sa.Connection) -> None:
+def _prepare(connection: sa.Connection, *, may_migrate: bool) -> None:
     if is_current(connection):
         return
-    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATING)))
-    if not is_current(connection):
-        migrate(connection, POSTGRESQL)
+    found = version_found(connection)
+    try:
+        if may_migrate:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATING)))
+        prepare(connection, POSTGRESQL, may_migrate=may_migrate)
+    except exc.DBAPIError as error:
+        if _is_forbidden(error):
+            raise needs_migration(found) from error
+        raise
+
+
+def _is_forbidden(error: exc.DBAPIError) -> bool:
+    return any(getattr(each, "sqlstate", None) == NOT_ALLOWED for each in layers(error))

@@ -18,7 +18,7 @@ from halter.core.home import home_here
 from halter.errors import SessionsUnavailable
 from halter.sessions.sql.dialects import Dialect, Sqlite
 from halter.sessions.sql.lane import Lane
-from halter.sessions.sql.migrations import SQLITE, is_current, migrate
+from halter.sessions.sql.migrations import SQLITE, prepare, version_found
 
 T = TypeVar("T")
 
@@ -27,10 +27,14 @@ _PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON") 
 
 
 class SqliteFile:
-    """The file at `path`; it is made with the first use. `where`: as errors name it."""
+    """The file at `path`; it is made with the first use. `where`: as errors name it.
 
-    def __init__(self, path: Path) -> None:
+    `may_migrate`: whether a file of an older version is brought to this one when it is opened.
+    """
+
+    def __init__(self, path: Path, *, may_migrate: bool = True) -> None:
         self._path = path
+        self._may_migrate = may_migrate
         self.where = f"the session file {str(path)!r}"
         self.dialect: Dialect = Sqlite()
 
@@ -42,6 +46,16 @@ class SqliteFile:
         await self._here().prepare()
         return await self._here().writes(fn)
 
+    async def migrate(self) -> int:
+        """Brings the file to our version; the version that it had."""
+
+        def fn(connection: sa.Connection) -> int:
+            before = version_found(connection)
+            prepare(connection, SQLITE, may_migrate=True)
+            return before
+
+        return await self._here().writes(fn)
+
     async def aclose(self) -> None:
         lanes = home_here().kept.pop(self, None)
         if lanes is not None:
@@ -51,7 +65,7 @@ class SqliteFile:
         home = home_here()
         lanes = home.kept.get(self)
         if lanes is None:
-            lanes = home.kept[self] = _Lanes(self._path)
+            lanes = home.kept[self] = _Lanes(self._path, may_migrate=self._may_migrate)
             lanes.let_go = home.at_close(lanes.aclose, lost=lanes.lose)
         return lanes
 
@@ -59,7 +73,8 @@ class SqliteFile:
 class _Lanes:
     """Those of one event loop. Their engines are theirs alone: a forked child must not meet a lock of a lost thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, may_migrate: bool) -> None:
+        self._prepare = partial(prepare, types=SQLITE, may_migrate=may_migrate)
         self.writing = Lane("sql-writer", _engine(path, "BEGIN IMMEDIATE"))
         self.reading = Lane("sql-reader", _engine(path, "BEGIN"))
         self.let_go: Callable[[], object] = lambda: None  # what the loop knows of them
@@ -67,7 +82,7 @@ class _Lanes:
 
     async def prepare(self) -> None:
         if not self._is_ready:
-            await self._call(self.writing, _prepare)
+            await self._call(self.writing, self._prepare)
             self._is_ready = True
 
     async def reads(self, fn: Callable[[sa.Connection], T]) -> T:
@@ -92,11 +107,6 @@ class _Lanes:
     def lose(self) -> None:
         self.writing.lose()
         self.reading.lose()
-
-
-def _prepare(connection: sa.Connection) -> None:
-    if not is_current(connection):
-        migrate(connection, SQLITE)
 
 
 def _engine(path: Path, begin: str) -> sa.Engine:

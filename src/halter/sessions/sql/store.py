@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -46,6 +46,10 @@ class Database(Protocol):
 
     async def write(self, fn: Callable[[sa.Connection], T]) -> T:
         """In a transaction that is committed when `fn` returns, and rolled back when it raises."""
+        ...
+
+    async def migrate(self) -> int:
+        """Brings the database to our version; the version that it had, 0 if it had no tables of ours."""
         ...
 
     async def aclose(self) -> None: ...
@@ -216,6 +220,17 @@ class SqlStore:
         if ids:
             await self._write(partial(facts.recalled, ids=ids, at=at))
 
+    # --- its tables -----------------------------------------------------------------------------------------
+
+    @property
+    def where(self) -> str:
+        """The database, as errors name it: without a password."""
+        return self._database.where
+
+    async def migrate(self) -> int:
+        """Brings the database's tables to this version; the version that they had, 0 if there were none."""
+        return await self._trying(lambda again: self._database.migrate())
+
     # --- its own end ----------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
@@ -233,11 +248,15 @@ class SqlStore:
         return await self._patiently(self._database.write, step)
 
     async def _patiently(self, carry_out: Callable[[Callable[[sa.Connection], T]], Any], step: Step[T]) -> T:
+        return await self._trying(lambda again: carry_out(partial(self._step, step, again)))
+
+    async def _trying(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
+        """`attempt(again)`, until it succeeds or patience is over. `again`: it may have happened before."""
         clock = asyncio.get_running_loop().time
         until, pause, again = clock() + self._patience, FIRST_PAUSE, False
         while True:
             try:
-                return await carry_out(partial(self._step, step, again))
+                return await attempt(again)
             except HalterError:
                 raise
             except Exception as error:
