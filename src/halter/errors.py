@@ -251,6 +251,17 @@ class SessionsUnavailable(SessionError):
         self.retryable = retryable
 
 
+class SessionDamaged(SessionsUnavailable):
+    """Something stored of this session cannot be read; other sessions are not affected.
+
+    `halter sessions check` lists what cannot be read, and repairs it.
+    """
+
+    def __init__(self, message: str, *, session_id: str) -> None:
+        super().__init__(message, retryable=False)
+        self.session_id = session_id
+
+
 class TurnLost(SessionError):
     """The run's turn on its session is not its own any more: it was not renewed in time, and somebody else has it.
 

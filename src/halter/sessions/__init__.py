@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from halter.errors import SessionBusy as SessionBusy
+    from halter.errors import SessionDamaged as SessionDamaged
     from halter.errors import SessionError as SessionError
     from halter.errors import SessionNotFound as SessionNotFound
     from halter.errors import SessionsUnavailable as SessionsUnavailable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from halter.sessions.memory.store import MemoryStore as MemoryStore
     from halter.sessions.place import SessionRef as SessionRef
     from halter.sessions.port import Store as Store
+    from halter.sessions.records import Damage as Damage
     from halter.sessions.records import Fact as Fact
     from halter.sessions.records import Hit as Hit
     from halter.sessions.records import LateResult as LateResult
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from halter.sessions.sessions import Sessions as Sessions
 
 _WHERE = {
+    "Damage": "halter.sessions.records",
     "Fact": "halter.sessions.records",
     "FactBook": "halter.sessions.fact_book",
     "Hit": "halter.sessions.records",
@@ -31,6 +34,7 @@ _WHERE = {
     "RunRecord": "halter.sessions.records",
     "Session": "halter.sessions.records",
     "SessionBusy": "halter.errors",
+    "SessionDamaged": "halter.errors",
     "SessionError": "halter.errors",
     "SessionNotFound": "halter.errors",
     "SessionRef": "halter.sessions.place",

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from halter.errors import SessionNotFound, TurnLost
 from halter.messages import Message
 from halter.outcome import Cancellation
-from halter.sessions.records import Checkpoint, Fact, Hit, LateResult, RunRecord, Session
+from halter.sessions.records import Checkpoint, Damage, Fact, Hit, LateResult, RunRecord, Session
 
 Which: TypeAlias = Literal["there", "lost"]  # a session that is there; one that is, for a run that was lost on it
 MailState: TypeAlias = Literal["waiting", "taken", "returned"]
@@ -290,6 +290,12 @@ class Store(Protocol):
 
     async def recalled(self, ids: Collection[str], at: float) -> None:
         """Notes when facts were last used."""
+        ...
+
+    # --- what cannot be read --------------------------------------------------------------------------------
+
+    async def check(self, *, repair: bool) -> list[Damage]:
+        """All rows that cannot be read. `repair`: each is replaced, or deleted, as its `remedy` says."""
         ...
 
     # --- its own end ----------------------------------------------------------------------------------------

@@ -109,3 +109,18 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float = 0.0
     recalled_at: float = 0.0
     embedding: tuple[float, ...] | None = None
+
+
+class Damage(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored row that cannot be read. `kind`: `session`, `message`, `compaction`, `run`, `stop`, `mail` or `fact`.
+
+    `id`: the row's; of a message the session's id, a slash, and its position. `session_id`: the session that it belongs
+    to, if that is known. `why`: what is wrong with it. `remedy`: what a repair does. `is_repaired`: that was done.
+    """
+
+    kind: str
+    id: str
+    session_id: str | None
+    why: str
+    remedy: str
+    is_repaired: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -9,13 +10,14 @@ from msgspec.structs import replace
 
 from halter.children.orphans import look_again
 from halter.core.history import seal_lost
-from halter.errors import SessionNotFound, SessionsUnavailable, TurnLost
+from halter.errors import SessionDamaged, SessionNotFound, SessionsUnavailable, TurnLost
 from halter.messages import Message, Usage
 from halter.outcome import Cancellation, CancelReason, CancelReceipt, RunStatus
 from halter.sessions.port import Busy, Conversation, Lease, Store, Taken
 from halter.sessions.reading import last_first
 from halter.sessions.records import RunRecord
 
+_logger = logging.getLogger("halter")
 LEASE = 30.0  # seconds that a repair may take
 
 
@@ -43,7 +45,7 @@ async def _repair(store: Store, lease: Lease, record: RunRecord) -> RunRecord:
     at, sealed = seal_lost(said[record.base :])
     if sealed:
         await store.write(lease, record.base + at, sealed)
-    return lost(record, said[record.base :])
+    return lost(record, said[record.base :] if record.error is None else ())  # where the record was made up: whose?
 
 
 async def recover(store: Store, owner: str) -> list[RunRecord]:
@@ -69,6 +71,11 @@ async def _recover(store: Store, owner: str, record: RunRecord) -> RunRecord | N
         return None if isinstance(taken, Busy) else await _end(store, taken, record)
     except (SessionNotFound, TurnLost):
         return None
+    except SessionDamaged as error:  # the others are not to wait for somebody who repairs it
+        _logger.warning("run %s is over, and its turn was not sealed: %s", record.run_id, error)
+        final = lost(record, ())
+        await store.record(final)
+        return final
 
 
 async def _end(store: Store, taken: Taken, record: RunRecord) -> RunRecord:

@@ -33,7 +33,7 @@ from halter.sessions.opening import opened
 from halter.sessions.place import Place, SessionRef
 from halter.sessions.port import Conversation, Query, RunQuery, Store
 from halter.sessions.reading import as_left, as_told, before, compacted, sealed
-from halter.sessions.records import Hit, RunRecord, Session
+from halter.sessions.records import Damage, Hit, RunRecord, Session
 from halter.sessions.repair import recover
 from halter.sessions.rewinding import rewind
 from halter.sessions.titles import first_words
@@ -43,6 +43,7 @@ T = TypeVar("T")
 Found: TypeAlias = list[Session]
 Hits: TypeAlias = list[Hit]
 Records: TypeAlias = list[RunRecord]
+Damages: TypeAlias = list[Damage]
 ID = "the id of a session"
 NINETY_DAYS = 90 * 86_400.0
 
@@ -294,6 +295,14 @@ class Sessions:
         It happens by itself at the first use, and to a session when its next run begins.
         """
         return await self._whole(recover(self._store, self._place.leases.owner))
+
+    async def check(self, *, repair: bool = False) -> Damages:
+        """Looks for stored rows that cannot be read; they spoil one session, run or fact each.
+
+        `repair`: replaces them, or deletes them, as each one's `remedy` says; what could not be read is lost then.
+        """
+        checked.one_of("repair", repair, (True, False))
+        return await self._whole(self._store.check(repair=repair))
 
     # --- its own end ----------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from halter.sessions.port import (
     check_is_still,
 )
 from halter.sessions.ranking import best
-from halter.sessions.records import Checkpoint, Fact, Hit, LateResult, RunRecord, Session
+from halter.sessions.records import Checkpoint, Damage, Fact, Hit, LateResult, RunRecord, Session
 from halter.sessions.words import shown_text, words
 
 # One for all stores, and taken around a fork: a child must not find it held by a thread that it does not have. The
@@ -312,6 +312,12 @@ class MemoryStore:
     async def recalled(self, ids: Collection[str], at: float) -> None:
         with _lock:
             self._facts.recalled(ids, at)
+
+    # --- what cannot be read --------------------------------------------------------------------------------
+
+    async def check(self, *, repair: bool) -> list[Damage]:
+        """Nothing: these are objects, not bytes."""
+        return []
 
     # --- its own end ----------------------------------------------------------------------------------------
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
 from halter.messages import Message
-from halter.outcome import Cancellation
+from halter.outcome import Cancellation, CancelReason
 from halter.sessions.port import Asked, Mail, MailState
-from halter.sessions.sql.columns import packed, unpacked
+from halter.sessions.sql.columns import Unreadable, packed, unpacked
+from halter.sessions.sql.damaged import tell
 from halter.sessions.sql.schema import mail, runs
 from halter.sessions.sql.transaction import Transaction
 
@@ -21,7 +24,8 @@ def ask_to_stop(tx: Transaction, run_id: str, cancellation: Cancellation) -> Non
     if row is None:
         return
     if row.stop is not None and row.stop_nonce is None:
-        cancellation = unpacked(row.stop, Cancellation).with_mode(cancellation.mode)
+        before = _stop(run_id, row.stop)
+        cancellation = cancellation if before is None else before.with_mode(cancellation.mode)
     change = sa.update(runs).where(runs.c.run_id == run_id)
     tx.execute(change.values(stop=packed(cancellation), stop_nonce=None))
 
@@ -75,8 +79,26 @@ def hand_over(tx: Transaction, owner: str, nonce: str) -> Asked:
     stopped = tx.all(sa.select(runs.c.run_id, runs.c.stop).where(*mine, runs.c.stop_nonce == nonce))
     sent = tx.all(sa.select(mail).where(mail.c.seen_nonce == nonce).order_by(mail.c.key))
     return Asked(
-        stops={row.run_id: unpacked(row.stop, Cancellation) for row in stopped},
-        mail=tuple(
-            Mail(id=row.key, run_id=row.run_id, messages=unpacked(row.data, tuple[Message, ...])) for row in sent
-        ),
+        stops={row.run_id: _stop(row.run_id, row.stop) or _unknown_stop() for row in stopped},
+        mail=tuple(letter for row in sent if (letter := _letter(tx, row)) is not None),
     )
+
+
+def _stop(run_id: str, data: bytes) -> Cancellation | None:
+    try:
+        return unpacked(data, Cancellation)
+    except Unreadable as why:
+        return tell(f"the stop that was asked of run {run_id!r}", why)
+
+
+def _unknown_stop() -> Cancellation:
+    """Somebody wants the run to stop, even if nobody can read why."""
+    return Cancellation(reason=CancelReason.ADMIN, message="who asked for it cannot be read", at=time.time())
+
+
+def _letter(tx: Transaction, row: Any) -> Mail | None:
+    try:
+        return Mail(id=row.key, run_id=row.run_id, messages=unpacked(row.data, tuple[Message, ...]))
+    except Unreadable as why:
+        sort_mail(tx, taken=(), returned=(row.key,))
+        return tell(f"mail {row.key} for run {row.run_id!r}", why)

@@ -78,16 +78,24 @@ def packed_data(value: Any) -> bytes:
     return data if b"null" not in data else json.dumps(value).encode()
 
 
+class Unreadable(SessionsUnavailable):
+    """Stored bytes are not what they should be. Those who know which row it is name it, or go on without it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, retryable=False)
+
+
 def unpacked(data: bytes, given: type[T]) -> T:
-    """JSON as `packed` has written it. Raises `SessionsUnavailable` if it is nothing of that type."""
+    """JSON as `packed` has written it. Raises `Unreadable` if it is nothing of that type."""
     try:
         return msgspec.json.decode(data, type=given)
-    except msgspec.DecodeError:
+    except (TypeError, ValueError):  # SQLite's columns may also hold what are no bytes
         pass
     try:
         return msgspec.convert(json.loads(data), given)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise SessionsUnavailable(f"what is stored is no {given.__name__}: {error}", retryable=False) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        name = getattr(given, "__name__", str(given))
+        raise Unreadable(f"it is no {name}: {error}".encode(errors="replace").decode()) from error
 
 
 def unpacked_all(rows: Iterable[bytes], given: type[T]) -> tuple[T, ...]:
@@ -95,7 +103,7 @@ def unpacked_all(rows: Iterable[bytes], given: type[T]) -> tuple[T, ...]:
     data = list(rows)
     try:
         return msgspec.json.decode(b"[" + b",".join(data) + b"]", type=tuple[given, ...])  # pyright: ignore[reportInvalidTypeForm]
-    except msgspec.DecodeError:
+    except (TypeError, ValueError):
         return tuple(unpacked(row, given) for row in data)
 
 

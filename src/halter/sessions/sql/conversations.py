@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +12,8 @@ from halter.errors import UsageError
 from halter.messages import Message
 from halter.sessions.port import Conversation, Lease
 from halter.sessions.records import Checkpoint
-from halter.sessions.sql.columns import packed, packed_data, unpacked, unpacked_all
+from halter.sessions.sql.columns import Unreadable, packed, packed_data, unpacked, unpacked_all
+from halter.sessions.sql.damaged import damaged, tell
 from halter.sessions.sql.held import about, change, held, known_in, session_of
 from halter.sessions.sql.schema import between, checkpoints, from_position, message_words, messages, number_of
 from halter.sessions.sql.transaction import Transaction
@@ -23,12 +24,12 @@ _DELETED = (
     sa.delete(messages).where(between(messages.c.key)),
     sa.delete(message_words).where(between(message_words.c.rowid)),
 )
-_NEWEST_CHECKPOINT = (
-    sa.select(checkpoints.c.data)
+_CHECKPOINTS = (
+    sa.select(checkpoints.c.key, checkpoints.c.data)
     .where(checkpoints.c.session_key == sa.bindparam("session"))
     .order_by(checkpoints.c.key.desc())
-    .limit(1)
 )
+_NEWEST_CHECKPOINT = _CHECKPOINTS.limit(1)
 _SAID = sa.select(messages.c.data).where(between(messages.c.key)).order_by(messages.c.key)
 
 MOST_INDEXED = 100_000  # characters of a message whose words can be found
@@ -101,7 +102,22 @@ def enter_checkpoint(tx: Transaction, session_key: int, checkpoint: Checkpoint) 
 
 def newest_checkpoint(tx: Transaction, session_key: int) -> Checkpoint | None:
     row = tx.first(_NEWEST_CHECKPOINT, session=session_key)
-    return None if row is None else unpacked(row.data, Checkpoint)
+    if row is None:
+        return None
+    try:
+        return unpacked(row.data, Checkpoint)
+    except Unreadable:
+        return _newest_readable(tx, session_key)
+
+
+def _newest_readable(tx: Transaction, session_key: int) -> Checkpoint | None:
+    """All that was said is still there: an older compaction does, or none."""
+    for row in tx.all(_CHECKPOINTS, session=session_key):
+        try:
+            return unpacked(row.data, Checkpoint)
+        except Unreadable as why:
+            tell(f"compaction {row.key}", why)
+    return None
 
 
 def forget_compactions(tx: Transaction, session_key: int, run_id: str) -> None:
@@ -121,8 +137,21 @@ def conversation(tx: Transaction, row: Any, *, full: bool = False) -> Conversati
     """Of the session of this row."""
     checkpoint = newest_checkpoint(tx, row.key)
     since = checkpoint.upto if checkpoint is not None and not full else 0
-    return Conversation(session=session_of(row), messages=_messages(tx, row.key, since), checkpoint=checkpoint)
+    return Conversation(session=session_of(row), messages=_messages(tx, row, since), checkpoint=checkpoint)
 
 
-def _messages(tx: Transaction, session_key: int, since: int) -> tuple[Message, ...]:
-    return unpacked_all(tx.execute(_SAID, from_position(session_key, since)).scalars(), Message)
+def _messages(tx: Transaction, row: Any, since: int) -> tuple[Message, ...]:
+    data: Sequence[bytes] = tx.execute(_SAID, from_position(row.key, since)).scalars().all()
+    try:
+        return unpacked_all(data, Message)
+    except Unreadable:
+        at, why = next(_unreadable(data))
+        raise damaged(row.id, f"message {since + at}", why) from why
+
+
+def _unreadable(data: Sequence[bytes]) -> Iterator[tuple[int, Unreadable]]:
+    for at, each in enumerate(data):
+        try:
+            unpacked(each, Message)
+        except Unreadable as why:
+            yield at, why

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from halter.sessions.ranking import best
 from halter.sessions.records import Fact
-from halter.sessions.sql.columns import packed, unpacked
+from halter.sessions.sql.columns import Unreadable, packed, unpacked
+from halter.sessions.sql.damaged import tell
 from halter.sessions.sql.dialects import as_asked
 from halter.sessions.sql.held import change, known_in, locked
 from halter.sessions.sql.schema import fact_words, sessions
@@ -19,12 +20,13 @@ from halter.sessions.sql.transaction import Transaction
 from halter.sessions.words import words
 
 MOST_AT_ONCE = 10_000  # values in one statement; PostgreSQL takes 32,767
+_FACT = (table.c.id, table.c.data, table.c.recalled_at)
 _NEWEST = (table.c.updated_at.desc(), table.c.id.desc())
 
 
 def of(tx: Transaction, scope: str, limit: int | None) -> list[Fact]:
-    query = sa.select(table.c.data, table.c.recalled_at).where(table.c.scope == scope).order_by(*_NEWEST)
-    return [_fact(row) for row in tx.all(query.limit(limit))]
+    query = sa.select(*_FACT).where(table.c.scope == scope).order_by(*_NEWEST)
+    return list(_facts(tx.all(query.limit(limit))))
 
 
 def find(tx: Transaction, scope: str, text: str, limit: int) -> list[Fact]:
@@ -35,12 +37,16 @@ def find(tx: Transaction, scope: str, text: str, limit: int) -> list[Fact]:
     of_scope = table.c.scope == scope
     among = tx.execute(sa.select(sa.func.count()).select_from(table).where(of_scope)).scalar_one()
     sharing = sa.select(fact_words.c.rowid).where(tx.dialect.has_words(fact_words, wanted, all_of_them=False))
-    query = sa.select(table.c.data, table.c.recalled_at).where(of_scope, table.c.key.in_(sharing)).order_by(*_NEWEST)
-    return best([_fact(row) for row in tx.all(query)], text, limit, among=among)
+    query = sa.select(*_FACT).where(of_scope, table.c.key.in_(sharing)).order_by(*_NEWEST)
+    return best(list(_facts(tx.all(query))), text, limit, among=among)
 
 
-def _fact(row: Any) -> Fact:
-    return msgspec.structs.replace(unpacked(row.data, Fact), recalled_at=row.recalled_at)
+def _facts(rows: Iterable[Any]) -> Iterator[Fact]:
+    for row in rows:
+        try:
+            yield msgspec.structs.replace(unpacked(row.data, Fact), recalled_at=row.recalled_at)
+        except Unreadable as why:
+            tell(f"fact {row.id!r}", why)
 
 
 def alter(

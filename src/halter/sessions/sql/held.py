@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from halter.errors import TurnLost
 from halter.sessions.port import Lease
 from halter.sessions.records import Session
-from halter.sessions.sql.columns import any_json
+from halter.sessions.sql.columns import Unreadable, any_json
+from halter.sessions.sql.damaged import damaged, tell
 from halter.sessions.sql.dialects import Dialect
 from halter.sessions.sql.schema import sessions
 from halter.sessions.sql.transaction import Transaction
@@ -32,15 +33,29 @@ _TURN = (sessions.c.owner, sessions.c.generation, sessions.c.expires_at, session
 _ABOUT = sa.select(*ABOUT).where(sessions.c.id == sa.bindparam("session"))
 
 
-def session_of(row: Any) -> Session:
-    """From a row with the columns of `ABOUT`."""
+def session_of(row: Any, *, is_listed: bool = False) -> Session:
+    """From a row with the columns of `ABOUT`. Raises `SessionDamaged` if its data cannot be read.
+
+    `is_listed`: among others, where it is shown without that data.
+    """
+    try:
+        return _session(row, any_json(row.metadata) or {}, any_json(row.state))
+    except Unreadable as why:
+        error = damaged(row.id, "its metadata or its state", why)
+        if not is_listed:
+            raise error from why
+        tell(f"the metadata or the state of session {row.id!r}", why)
+        return _session(row, {}, None)
+
+
+def _session(row: Any, metadata: dict[str, Any], state: Any) -> Session:
     return Session(
         id=row.id,
         user=row.user_id,
         title=row.title,
         tags=row.tags,
-        metadata=any_json(row.metadata) or {},
-        state=any_json(row.state),
+        metadata=metadata,
+        state=state,
         messages=row.messages,
         holder=row.holder,
         created_at=row.created_at,

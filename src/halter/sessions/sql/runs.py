@@ -9,14 +9,27 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from halter.outcome import RunStatus
 from halter.sessions.port import RunQuery
 from halter.sessions.records import LateResult, RunRecord
-from halter.sessions.sql.columns import packed, tag_part, unpacked
+from halter.sessions.sql.columns import Unreadable, packed, tag_part, unpacked
+from halter.sessions.sql.damaged import failure, is_made_up, tell
 from halter.sessions.sql.dialects import Dialect
 from halter.sessions.sql.schema import mail, runs, sessions
 from halter.sessions.sql.transaction import Transaction
 
-_ONE = sa.select(runs.c.data).where(runs.c.run_id == sa.bindparam("run"))
+RECORD = (
+    runs.c.run_id,
+    runs.c.session_id,
+    runs.c.owner,
+    runs.c.status,
+    runs.c.live,
+    runs.c.tags,
+    runs.c.started_at,
+    runs.c.ended_at,
+    runs.c.data,
+)
+_ONE = sa.select(*RECORD).where(runs.c.run_id == sa.bindparam("run"))
 
 
 def enter(tx: Transaction, record: RunRecord, generation: int | None = None) -> None:
@@ -50,9 +63,9 @@ def is_entered(tx: Transaction, record: RunRecord) -> bool:
 
 
 def add_late(tx: Transaction, run_id: str, late: LateResult) -> None:
-    row = tx.first(sa.select(runs.c.data).where(runs.c.run_id == run_id).with_for_update())
-    record = None if row is None else unpacked(row.data, RunRecord)
-    if record is None or (tx.again and late in record.late):
+    row = tx.first(sa.select(*RECORD).where(runs.c.run_id == run_id).with_for_update())
+    record = None if row is None else record_of(row)
+    if record is None or is_made_up(record) or (tx.again and late in record.late):
         return
     record = msgspec.structs.replace(record, late=(*record.late, late))
     tx.execute(sa.update(runs).where(runs.c.run_id == run_id).values(data=packed(record)))
@@ -60,11 +73,37 @@ def add_late(tx: Transaction, run_id: str, late: LateResult) -> None:
 
 def get(tx: Transaction, run_id: str) -> RunRecord | None:
     row = tx.first(_ONE, run=run_id)
-    return None if row is None else unpacked(row.data, RunRecord)
+    return None if row is None else record_of(row)
+
+
+def record_of(row: Any) -> RunRecord:
+    """From a row with the columns of `RECORD`: where `data` cannot be read, what they say, and an error."""
+    try:
+        return unpacked(row.data, RunRecord)
+    except Unreadable as why:
+        tell(f"the record of run {row.run_id!r}", why)
+        return made_up(row, why)
+
+
+def made_up(row: Any, why: Unreadable) -> RunRecord:
+    """A record with what the columns say of the run, and an error that says why there is no more."""
+    status = next((each for each in RunStatus if each == row.status), None)
+    if status is None or status.is_final is bool(row.live):
+        status = RunStatus.RUNNING if row.live else RunStatus.FAILED
+    return RunRecord(
+        run_id=row.run_id,
+        session_id=row.session_id,
+        tags=row.tags,
+        owner=row.owner,
+        status=status,
+        error=failure(why),
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
 
 
 def find(tx: Transaction, query: RunQuery) -> list[RunRecord]:
-    asked = sa.select(runs.c.data).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+    asked = sa.select(*RECORD).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
     if query.session_id is not None:
         asked = asked.where(runs.c.session_id == query.session_id)
     if query.status is not None:
@@ -75,14 +114,14 @@ def find(tx: Transaction, query: RunQuery) -> list[RunRecord]:
         asked = asked.where(runs.c.started_at >= query.since)
     if query.until is not None:
         asked = asked.where(runs.c.started_at < query.until)
-    return [unpacked(row.data, RunRecord) for row in tx.all(asked.limit(query.limit).offset(query.offset))]
+    return [record_of(row) for row in tx.all(asked.limit(query.limit).offset(query.offset))]
 
 
 @cache
 def _live(dialect: Dialect, is_of_one: bool) -> sa.Executable:
     of_turn = (sessions.c.holder, sessions.c.generation.label("newest"), sessions.c.expires_at)
     asked = (
-        sa.select(runs.c.run_id, runs.c.owner, runs.c.generation, runs.c.data, *of_turn, dialect.clock().label("now"))
+        sa.select(*RECORD, runs.c.generation, *of_turn, dialect.clock().label("now"))
         .select_from(runs.outerjoin(sessions, sessions.c.id == runs.c.session_id))
         .where(runs.c.live == 1)
     )
@@ -95,7 +134,7 @@ def lost(tx: Transaction, session_id: str | None = None) -> Iterator[RunRecord]:
     for row in tx.all(asked) if session_id is None else tx.all(asked, session=session_id):
         has_lease = (row.holder, row.newest) == (row.run_id, row.generation) and row.expires_at > row.now
         if tx.is_dead(row.owner) or (row.generation is not None and not has_lease):
-            yield unpacked(row.data, RunRecord)
+            yield record_of(row)
 
 
 def forget(tx: Transaction, *which: sa.ColumnElement[bool]) -> int:

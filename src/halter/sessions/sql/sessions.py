@@ -11,8 +11,9 @@ from halter.messages import Message
 from halter.sessions.port import Query
 from halter.sessions.records import Checkpoint, Hit, Session
 from halter.sessions.sql import facts, runs
-from halter.sessions.sql.columns import packed, packed_data, tag_part, unpacked
+from halter.sessions.sql.columns import Unreadable, packed, packed_data, tag_part, unpacked
 from halter.sessions.sql.conversations import delete_from, enter, enter_checkpoint
+from halter.sessions.sql.damaged import tell
 from halter.sessions.sql.dialects import as_asked, as_stored
 from halter.sessions.sql.held import ABOUT, about, change, locked, session_of
 from halter.sessions.sql.schema import (
@@ -102,7 +103,7 @@ def find(tx: Transaction, query: Query) -> list[Session]:
         if not wanted:
             return []
         asked = asked.where(_in_title(wanted) | sessions.c.key.in_(_in_messages(tx, wanted)))
-    return [session_of(row) for row in tx.all(asked.limit(query.limit).offset(query.offset))]
+    return [session_of(row, is_listed=True) for row in tx.all(asked.limit(query.limit).offset(query.offset))]
 
 
 def _in_title(wanted: Sequence[str]) -> sa.ColumnElement[bool]:
@@ -131,11 +132,14 @@ def search(tx: Transaction, text: str, user: str | None, session_id: str | None,
         asked = asked.where(sessions.c.user_id == user)
     if session_id is not None:
         asked = asked.where(sessions.c.id == session_id)
-    return [_hit(row) for row in tx.all(asked.limit(limit))]
+    return [hit for row in tx.all(asked.limit(limit)) if (hit := _hit(row)) is not None]
 
 
-def _hit(row: Any) -> Hit:
-    message = unpacked(row.data, Message)
+def _hit(row: Any) -> Hit | None:
+    try:
+        message = unpacked(row.data, Message)
+    except Unreadable as why:
+        return tell(f"message {position_of(row.key)} of session {row.id!r}", why)
     return Hit(session_id=row.id, position=position_of(row.key), role=message.role, text=shown_text(message))
 
 

@@ -22,8 +22,8 @@ from halter.errors import HalterError, SessionsUnavailable
 from halter.messages import Message
 from halter.outcome import Cancellation
 from halter.sessions.port import Asked, Busy, Conversation, Lease, MailState, Query, RunQuery, Taken, Which
-from halter.sessions.records import Checkpoint, Fact, Hit, LateResult, RunRecord, Session
-from halter.sessions.sql import asking, conversations, facts, runs, sessions, turns
+from halter.sessions.records import Checkpoint, Damage, Fact, Hit, LateResult, RunRecord, Session
+from halter.sessions.sql import asking, checking, conversations, facts, runs, sessions, turns
 from halter.sessions.sql.dialects import Dialect
 from halter.sessions.sql.failures import failure_of
 from halter.sessions.sql.transaction import Step, Transaction
@@ -230,6 +230,11 @@ class SqlStore:
     async def migrate(self) -> int:
         """Brings the database's tables to this version; the version that they had, 0 if there were none."""
         return await self._trying(lambda again: self._database.migrate())
+
+    # --- what cannot be read --------------------------------------------------------------------------------
+
+    async def check(self, *, repair: bool) -> list[Damage]:
+        return [damage async for damage in checking.checked(self._read, self._write, repair=repair)]
 
     # --- its own end ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,294 @@
+"""All rows that cannot be read, found and repaired: a page of a table after another, so that nobody waits for long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec.structs import replace
+
+from halter.messages import Message, Text, ToolResult
+from halter.outcome import Cancellation
+from halter.sessions.records import Checkpoint, Damage, Fact, RunRecord
+from halter.sessions.sql.columns import Unreadable, any_json, packed, unpacked
+from halter.sessions.sql.conversations import enter
+from halter.sessions.sql.runs import RECORD, made_up
+from halter.sessions.sql.schema import (
+    checkpoints,
+    fact_words,
+    facts,
+    from_position,
+    mail,
+    message_words,
+    messages,
+    number_of,
+    position_of,
+    runs,
+    session_key_of,
+    sessions,
+)
+from halter.sessions.sql.transaction import Step, Transaction
+
+PAGE = 500  # rows that are looked at in one transaction
+UNREADABLE = "[This message was damaged where it was stored, and could not be read.]"
+NO_RESULT = "The result of this call was damaged where it was stored, and could not be read."
+
+Carry = Callable[[Step[Any]], Awaitable[Any]]
+Repair = Callable[[Transaction, Any], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table, and what of it has to be readable. `rows`: its query, `key`: by which its pages follow one another."""
+
+    kind: str
+    rows: Any
+    key: sa.ColumnElement[Any]
+    read: Callable[[Any], object]
+    repair: Repair
+    remedy: str
+    id_of: Callable[[Any], str] = lambda row: str(row.key)
+
+    def page(self, tx: Transaction, after: Any) -> tuple[list[Damage], list[Any], Any]:
+        """What is damaged among the next rows, those rows, and the last key; `None` behind the last page."""
+        query = self.rows if after is None else self.rows.where(self.key > after)
+        rows = tx.all(query.order_by(self.key).limit(PAGE))
+        bad = [(damage, row) for row in rows if (damage := self.damage(row)) is not None]
+        return [damage for damage, _ in bad], [row for _, row in bad], rows[-1][0] if len(rows) == PAGE else None
+
+    def damage(self, row: Any) -> Damage | None:
+        try:
+            self.read(row)
+        except Unreadable as why:
+            return Damage(
+                kind=self.kind, id=self.id_of(row), session_id=row.session_id, why=str(why), remedy=self.remedy
+            )
+        return None
+
+
+async def checked(read: Carry, write: Carry, *, repair: bool) -> AsyncIterator[Damage]:
+    """All that cannot be read. `read`, `write`: how a step is carried out."""
+    for place in PLACES:
+        after: Any = None
+        while True:
+            found, rows, after = await read(partial(place.page, after=after))
+            for damage, row in zip(found, rows, strict=True):
+                if repair:
+                    await write(_step(place.repair, row))
+                yield replace(damage, is_repaired=repair)
+            if after is None:
+                break
+
+
+def _step(repair: Repair, row: Any) -> Step[None]:
+    return lambda tx: repair(tx, row)
+
+
+# --- what is looked at, in this order -----------------------------------------------------------------------
+
+
+def _read_session(row: Any) -> None:
+    any_json(row.metadata)
+    any_json(row.state)
+    any_json(row.known)
+
+
+def _repair_session(tx: Transaction, row: Any) -> None:
+    kept = {name: _readable(getattr(row, name)) for name in ("metadata", "state", "known")}
+    tx.execute(sa.update(sessions).where(sessions.c.key == row.key).values(kept))
+
+
+def _readable(data: bytes | None) -> bytes | None:
+    try:
+        any_json(data)
+    except Unreadable:
+        return None
+    return data
+
+
+def _read_message(row: Any) -> None:
+    if row.data is None:
+        raise Unreadable("it is missing")
+    unpacked(row.data, Message)
+
+
+def _repair_message(tx: Transaction, row: Any) -> None:
+    """In its place, what a model can be told; with results where calls would be left without."""
+    before = _near(tx, row, -1)
+    if before is not None and before.tool_calls:
+        results = (ToolResult(call.id, NO_RESULT, is_error=True) for call in before.tool_calls)
+        found = Message("tool", tuple(results), interrupted=True)
+    else:
+        found = Message(_role(row.data, before, _near(tx, row, 1)), (Text(UNREADABLE),), interrupted=False)
+    for table, column in ((messages, messages.c.key), (message_words, message_words.c.rowid)):
+        tx.execute(sa.delete(table).where(column == row.key))
+    enter(tx, row.key >> 32, position_of(row.key), [found])
+
+
+def _near(tx: Transaction, row: Any, distance: int) -> Message | None:
+    """A neighbour of the same session, if it can be read."""
+    there = tx.first(sa.select(messages.c.data).where(messages.c.key == row.key + distance))
+    try:
+        return None if there is None else unpacked(there.data, Message)
+    except Unreadable:
+        return None
+
+
+def _role(data: bytes | None, before: Message | None, after: Message | None) -> Any:
+    """Who has said it: it may be readable even now, else it is told by what stands around it."""
+    try:
+        role = json.loads(data or b"").get("role")
+    except (AttributeError, ValueError, RecursionError):
+        role = None
+    if role in ("user", "assistant", "system"):
+        return role
+    is_answered = after is not None and after.role == "assistant"
+    return "user" if before is None or (is_answered and before.role != "user") else "assistant"
+
+
+def _delete(table: sa.Table) -> Repair:
+    return lambda tx, row: tx.execute(sa.delete(table).where(table.c.key == row.key)) and None
+
+
+def _repair_run(tx: Transaction, row: Any) -> None:
+    try:
+        unpacked(row.data, RunRecord)
+    except Unreadable as why:
+        tx.execute(sa.update(runs).where(runs.c.run_id == row.run_id).values(data=packed(made_up(row, why))))
+
+
+def _read_stop(row: Any) -> None:
+    if row.stop is not None:
+        unpacked(row.stop, Cancellation)
+
+
+def _repair_stop(tx: Transaction, row: Any) -> None:
+    tx.execute(sa.update(runs).where(runs.c.run_id == row.run_id).values(stop=None, stop_nonce=None))
+
+
+def _repair_fact(tx: Transaction, row: Any) -> None:
+    tx.execute(sa.delete(fact_words).where(fact_words.c.rowid == row.key))
+    _delete(facts)(tx, row)
+
+
+_about_sessions = sa.select(sessions.c.key, sessions.c.id.label("session_id"))
+_about_messages = sa.select(messages.c.key, sessions.c.id.label("session_id"), messages.c.data).select_from(
+    messages.join(sessions, sessions.c.key == session_key_of(messages.c.key))
+)
+_about_checkpoints = sa.select(checkpoints.c.key, sessions.c.id.label("session_id"), checkpoints.c.data).select_from(
+    checkpoints.outerjoin(sessions, sessions.c.key == checkpoints.c.session_key)
+)
+_about_mail = sa.select(mail.c.key, runs.c.session_id, mail.c.data).select_from(
+    mail.outerjoin(runs, runs.c.run_id == mail.c.run_id)
+)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A position of a session at which there is no message."""
+
+    key: int
+    session_id: str
+    data: None = None
+
+
+class _Gaps(Place):
+    """Positions below a session's length at which there is nothing."""
+
+    def page(self, tx: Transaction, after: Any) -> tuple[list[Damage], list[Any], Any]:
+        query = self.rows if after is None else self.rows.where(self.key > after)
+        rows = tx.all(query.order_by(self.key).limit(PAGE))
+        gaps = [gap for row in rows for gap in _gaps(tx, row)]
+        return [found for gap in gaps if (found := self.damage(gap))], gaps, rows[-1][0] if len(rows) == PAGE else None
+
+
+def _gaps(tx: Transaction, row: Any) -> Sequence[Missing]:
+    within = messages.c.key.between(sa.bindparam("begin"), sa.bindparam("end"))
+    given = from_position(row.key, 0)
+    if tx.first(sa.select(sa.func.count()).select_from(messages).where(within), **given)[0] >= row.messages:
+        return ()
+    there = {position_of(each.key) for each in tx.all(sa.select(messages.c.key).where(within), **given)}
+    numbers = (number_of(row.key, at) for at in range(row.messages) if at not in there)
+    return [Missing(number, row.session_id) for number in numbers]
+
+
+def _name(row: Any) -> str:
+    return f"{row.session_id}/{position_of(row.key)}"
+
+
+PLACES: tuple[Place, ...] = (
+    Place(
+        "session",
+        _about_sessions.add_columns(sessions.c.metadata, sessions.c.state, sessions.c.known),
+        sessions.c.key,
+        _read_session,
+        _repair_session,
+        "its metadata, its state, or how far facts were learned from it are emptied",
+        lambda row: row.session_id,
+    ),
+    _Gaps(
+        "message",
+        _about_sessions.add_columns(sessions.c.messages),
+        sessions.c.key,
+        _read_message,
+        _repair_message,
+        "a message that says that it was lost takes its place",
+        _name,
+    ),
+    Place(
+        "message",
+        _about_messages,
+        messages.c.key,
+        _read_message,
+        _repair_message,
+        "a message that says that it was lost takes its place",
+        _name,
+    ),
+    Place(
+        "compaction",
+        _about_checkpoints,
+        checkpoints.c.key,
+        lambda row: unpacked(row.data, Checkpoint),
+        _delete(checkpoints),
+        "it is deleted: all that was said is still there",
+    ),
+    Place(
+        "run",
+        sa.select(*RECORD),
+        runs.c.run_id,
+        lambda row: unpacked(row.data, RunRecord),
+        _repair_run,
+        "a record with what else is known of the run takes its place",
+        lambda row: row.run_id,
+    ),
+    Place(
+        "stop",
+        sa.select(runs.c.run_id, runs.c.session_id, runs.c.stop),
+        runs.c.run_id,
+        _read_stop,
+        _repair_stop,
+        "it is deleted",
+        lambda row: row.run_id,
+    ),
+    Place(
+        "mail",
+        _about_mail.where(mail.c.state == "waiting"),
+        mail.c.key,
+        lambda row: unpacked(row.data, tuple[Message, ...]),
+        _delete(mail),
+        "it is deleted, and its sender has a turn of its own",
+    ),
+    Place(
+        "fact",
+        sa.select(facts.c.key, facts.c.session_id, facts.c.id, facts.c.data),
+        facts.c.key,
+        lambda row: unpacked(row.data, Fact),
+        _repair_fact,
+        "it is deleted",
+        lambda row: row.id,
+    ),
+)
