@@ -7,12 +7,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import uvloop
 
-from halter import RunCancelled, RunContext, RunStatus, runnable
+from halter import CancelMode, RunCancelled, RunContext, RunStatus, runnable
 from halter.core import watchdog
 from halter.outcome import Ended
 
@@ -201,6 +202,39 @@ def test_a_run_that_waits_for_an_answer_on_a_loop_held_up_can_be_given_up(
     release.set()
     carrier.join(5)
     assert not carrier.is_alive()
+
+
+@pytest.mark.scenario("J90")
+@pytest.mark.parametrize("mode", ["after_turn", "immediate"])
+def test_a_stop_that_lets_the_turn_end_does_not_use_up_the_grace_of_a_loop_that_answers(
+    run_on: Callable[[Any], Any], mode: CancelMode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A turn takes minutes; then its loop is held up for two seconds, which a grace of five allows."""
+
+    @runnable
+    async def body(ctx: RunContext) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        run = body.run(grace=5).start()
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        execution = run._execution
+        run.cancel(mode=mode)
+        assert execution.home is not None
+        look = watchdog._Loop(execution.home, began).look
+        look([execution], began + 100)
+        if mode == "after_turn":
+            await asyncio.sleep(0.01)  # the loop answers
+        look([execution], began + 101)
+        look([execution], began + 102)
+        assert run.is_done == (mode == "immediate")
+        run.cancel()
+        await run.finished()
+
+    run_on(main())
+    assert len([record for record in caplog.records if "its loop is held up" in record.message]) == 1
 
 
 # --- J92: a loop that is gone -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from halter import events
-from halter.core import body, sealing, stopping, watchdog
+from halter.core import body, sealing, stopping
 from halter.core.asking import Asked
 from halter.core.budget import accounts_over
 from halter.core.current import CurrentRun, call_of
@@ -285,7 +285,6 @@ class Execution:
         """Brings the request to the home loop; a run that was never started ends here."""
         home = self.home
         if home is not None:
-            watchdog.watch(self)
             if not home.wake(lambda: stopping.on_request(self)):
                 stopping.lose(self)
             return

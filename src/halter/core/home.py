@@ -110,7 +110,7 @@ class Home:
             raise BusyError(f"a run with the id {execution.id!r} is live")
 
     def register(self, execution: Execution) -> None:
-        watchdog.start()
+        watchdog.rouse(LIVE)
         self.live[execution.id] = execution
 
     def unregister(self, execution: Execution) -> None:

@@ -1,8 +1,10 @@
 """A thread that looks at stops under way: a coroutine that never awaits cannot be stopped, but it can be named.
 
-1. It sleeps unless a stop is under way. 2. A home loop that has not answered for a second is named, with the file and
-line where its thread is. 3. One that does not answer within the run's grace has its run ended from here, not
-confirmed, its sockets shut down.
+1. It looks by itself, four times a second while runs are live, and sleeps otherwise. Nothing wakes it for a stop: a
+thread that a stop wakes takes the interpreter from the loop in the middle of it, which costs the stop a millisecond.
+2. A home loop that has not answered for a second is named, once each time it is held up, with the file and line where
+its thread is. 3. A stopped run whose loop does not answer within the run's grace is ended from here, not confirmed, its
+sockets shut down.
 """
 
 from __future__ import annotations
@@ -11,109 +13,140 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from halter.core import stopping
+from halter.core.lockfree import ThreadWaker, snapshot
 from halter.core.threads import spawn
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
+    from halter.core.home import Home
 
 NAMED_AFTER = 1.0
-STEP_BACK = 0.02  # seconds: the stop that woke this thread is under way, and must not wait for the interpreter
+PERIOD = 0.25  # seconds between two looks
+LOOKS_BEFORE_SLEEP = 8  # without a live run; to be woken costs the next run's start more than these looks cost
 _logger = logging.getLogger("halter")
 
 
-@dataclass(slots=True)
-class _Watched:
-    execution: Execution
-    since: float
-    pinged_at: float = 0.0
-    answered: bool = True
-    named: bool = False
+class _Loop:
+    """One home loop on which stops are under way. `cut_at`: when each run that has to end now was told so."""
 
-    def answer(self) -> None:
-        self.answered = True
+    def __init__(self, home: Home, now: float) -> None:
+        self._home = home
+        self._pinged_at = now
+        self._answered_at = now
+        self._answered = True
+        self._named = False
+        self._cut_at: dict[Execution, float] = {}
 
-    def ping(self, now: float) -> None:
-        self.pinged_at, self.answered = now, False
-        home = self.execution.home
-        if home is not None and not home.wake(self.answer):
-            stopping.lose(self.execution)
-
-
-class _Watchdog:
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[Execution] = SimpleQueue()
-        self._started: dict[str, Any] = {}
-
-    def start(self) -> None:
-        me = object()
-        if self._started.setdefault("by", me) is me:
-            spawn("watchdog", self._work)
-
-    def watch(self, execution: Execution) -> None:
-        self._queue.put(execution)
-
-    def _work(self) -> None:
-        watched: list[_Watched] = []
-        while True:
-            watched.extend(
-                _Watched(execution, time.monotonic()) for execution in self._asked(0.25 if watched else None)
-            )
-            watched = [entry for entry in watched if entry.execution.result is None]
-            for entry in watched:
-                self._look(entry)
-            entry = None  # keep nothing alive while asleep
-
-    def _asked(self, timeout: float | None) -> Iterator[Execution]:
-        """Those whose stop was asked for meanwhile; waits for the first, seconds at most."""
-        try:
-            yield self._queue.get(timeout=timeout)
-            time.sleep(STEP_BACK)
-            while True:
-                yield self._queue.get_nowait()
-        except Empty:
-            return
-
-    def _look(self, entry: _Watched) -> None:
-        now = time.monotonic()
-        age = now - entry.since
-        if now - max(entry.since, entry.pinged_at) < NAMED_AFTER / 2:
+    def look(self, stopped: list[Execution], now: float) -> None:
+        cut = [execution for execution in stopped if execution.is_cut]
+        self._cut_at = {execution: self._cut_at.get(execution) or _cut_at(execution, now) for execution in cut}
+        if now - self._pinged_at < NAMED_AFTER / 2:
             return  # however often it is looked at, a loop has this long to answer
-        if entry.answered:
-            entry.ping(now)
+        if self._answered:
+            self._ping(stopped, now)
             return
-        if not entry.named:
-            entry.named = True
-            _logger.warning("run %s cannot stop: its loop is held up %s", entry.execution.id, _place(entry.execution))
-        if age > entry.execution.options.grace:
-            stopping.lose(entry.execution)
+        if not self._named:
+            self._named = True
+            self._name(stopped)
+        for execution in stopped:
+            # A stop that lets the turn end takes its time: only the loop's silence counts.
+            if now - self._cut_at.get(execution, self._answered_at) > execution.options.grace:
+                stopping.lose(execution)
+
+    def _ping(self, stopped: list[Execution], now: float) -> None:
+        self._pinged_at, self._answered = now, False
+        if not self._home.wake(self._answer):
+            for execution in stopped:
+                stopping.lose(execution)
+
+    def _answer(self) -> None:
+        self._answered, self._answered_at, self._named = True, self._pinged_at, False
+
+    def _name(self, stopped: list[Execution]) -> None:
+        more = f" and {len(stopped) - 1} more" if len(stopped) > 1 else ""
+        _logger.warning("run %s%s cannot stop: its loop is held up %s", stopped[0].id, more, _place(self._home))
 
 
-def _place(execution: Execution) -> str:
-    """Where the home loop's thread is: the innermost frame's function, file and line."""
-    home = execution.home
-    frame = sys._current_frames().get(home.thread_id) if home else None
+def _cut_at(execution: Execution, now: float) -> float:
+    """The instant of its first request, unless that let the turn end: then it is not known when a stronger one came."""
+    instant = execution.claims.get("instant")
+    return instant if isinstance(instant, float) and execution.requests[0].mode.cuts else now
+
+
+def _place(home: Home) -> str:
+    """Where the loop's thread is: the innermost frame's function, file and line."""
+    frame = sys._current_frames().get(home.thread_id)
     if frame is None:
         return "at an unknown place"
     return f"in {frame.f_code.co_name}, {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+class _Watchdog:
+    def __init__(self) -> None:
+        self._live: Mapping[str, Execution] = {}
+        self._loops: dict[Home, _Loop] = {}
+        self._bell = ThreadWaker()
+        self._thread: dict[str, object] = {}
+        self._is_awake = False
+
+    def rouse(self, live: Mapping[str, Execution]) -> None:
+        if self._is_awake:
+            return
+        self._is_awake, self._live = True, live
+        me = object()
+        if self._thread.setdefault("by", me) is me:
+            self._start()
+        else:
+            self._bell.wake(threadsafe=True)
+
+    def _start(self) -> None:
+        try:
+            spawn("watchdog", self._work)
+        except RuntimeError as error:  # no more threads: the next run tries again
+            self._is_awake = False
+            self._thread.clear()
+            _logger.warning("no thread could be started to watch stops: %s", error)
+
+    def _work(self) -> None:
+        quiet = 0
+        while True:
+            time.sleep(PERIOD)
+            self._look(time.monotonic())
+            quiet = 0 if self._live else quiet + 1
+            if quiet >= LOOKS_BEFORE_SLEEP:
+                self._sleep()
+                quiet = 0
+
+    def _sleep(self) -> None:
+        self._is_awake = False
+        if not self._live:  # a run enters the index first and rouses afterwards: it is seen here or heard
+            self._bell.wait()
+        self._is_awake = True
+
+    def _look(self, now: float) -> None:
+        stopped: defaultdict[Home, list[Execution]] = defaultdict(list)
+        for execution in snapshot(self._live):
+            if execution.requests and execution.home is not None:
+                stopped[execution.home].append(execution)
+        self._loops = {home: self._loops.get(home) or _Loop(home, now) for home in stopped}
+        for home, loop in self._loops.items():
+            loop.look(stopped[home], now)
+
+
 _watchdog = _Watchdog()
 
 
-def start() -> None:
-    """Starts the thread, once; where a run starts, for a signal handler must not."""
-    _watchdog.start()
+def rouse(live: Mapping[str, Execution]) -> None:
+    """Has the thread look at the stops among these runs, the process's live ones, until there are none.
 
-
-def watch(execution: Execution) -> None:
-    """Has this stop looked at. Lock-free."""
-    _watchdog.watch(execution)
+    Called where a run starts, after it has entered `live`; not for signal handlers.
+    """
+    _watchdog.rouse(live)
 
 
 def _forget() -> None:
