@@ -11,9 +11,11 @@ from pathlib import Path
 import msgspec
 
 from halter.features import Features
+from halter.models.azure import AzureOpenAI
 from halter.models.compatible import COMPATIBLE
 from halter.models.endpoint import Server
 from halter.models.names import COMPATIBLE_PREFIXES, PREFIXES
+from halter.models.openai import OpenAIChat
 from halter.request import Settings
 
 PAGE = Path(__file__).with_name("models.md")
@@ -21,18 +23,27 @@ BEGIN, END = "<!-- begin: {} (made by docs/providers.py) -->", "<!-- end: {} -->
 FLAGS = {"images": "images", "files": "files", "tools": "tools", "tool_choice": "tool choice", "output": "`output=`"}
 TITLES = {
     "openai": "OpenAI",
+    "openai-chat": "OpenAI",
     "openai-responses": "OpenAI",
     "azure": "Azure OpenAI",
+    "azure-chat": "Azure OpenAI",
+    "azure-responses": "Azure OpenAI",
     "anthropic": "Anthropic",
     "gemini": "Google Gemini",
 }
 FORMATS = {
-    "openai": "chat completions",
+    "openai": "by the model",
+    "openai-chat": "chat completions",
     "openai-responses": "Responses",
-    "azure": "chat completions",
+    "azure": "by the model",
+    "azure-chat": "chat completions",
+    "azure-responses": "Responses",
     "anthropic": "Messages",
     "gemini": "Gemini API",
 }
+# The class behind a prefix whose names choose one, where it is asked by chat completions.
+CHAT = {"openai": OpenAIChat, "openai-chat": OpenAIChat, "azure": AzureOpenAI, "azure-chat": AzureOpenAI}
+RESPONSES = {"openai": "OpenAIResponses", "azure": "AzureOpenAIResponses"}
 
 
 @dataclass(frozen=True)
@@ -49,12 +60,14 @@ class Provider:
 def providers() -> Iterator[Provider]:
     """Those behind HTTP, in the order of the names."""
     for prefix, (module, name) in PREFIXES.items():
-        model = getattr(import_module(module), name)
+        model = CHAT.get(prefix) or getattr(import_module(module), name)
         if hasattr(model, "server"):
-            yield Provider(TITLES[prefix], FORMATS[prefix], name, model.server, model.features)
+            server = msgspec.structs.replace(model.server, prefix=prefix)
+            made_by = f"`{model.__name__}`" + (f" or `{RESPONSES[prefix]}`" if prefix in RESPONSES else "")
+            yield Provider(TITLES[prefix], FORMATS[prefix], made_by, server, model.features)
     for prefix in COMPATIBLE_PREFIXES:
         kind = COMPATIBLE[prefix]
-        made_by = f'compatible("{prefix}", …)'
+        made_by = f'`compatible("{prefix}", …)`'
         yield Provider(f"[{kind.title}]({kind.docs})", "chat completions", made_by, kind.server, kind.features)
 
 
@@ -78,7 +91,7 @@ def _place(provider: Provider) -> tuple[str, ...]:
     key = keys if server.needs_key else f"{keys}, if it wants one"
     at = f"`{server.base_url}`" if server.base_url else "your own"
     variable = f", or `{server.base_url_variable}`" if server.base_url_variable else ""
-    return (f'`"{server.prefix}:…"`', provider.title, provider.format, f"`{provider.made_by}`", key, at + variable)
+    return (f'`"{server.prefix}:…"`', provider.title, provider.format, provider.made_by, key, at + variable)
 
 
 def features() -> str:

@@ -19,6 +19,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
 
     `images`, `files`: as parts of a user's message. `tools`; `tool_choice`: `required`, or one by name.
     `output`: answers held to a schema. Whether the very model behind the name does it too, its provider says.
+    `other_name`: the prefix by which the same models have other settings, if there is one.
     """
 
     settings: frozenset[str]
@@ -27,6 +28,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     tools: bool = False
     tool_choice: bool = False
     output: bool = False
+    other_name: str = ""
 
     def without(self, *settings: str) -> Features:
         """The same, without some settings."""
@@ -52,7 +54,9 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
         """
         for name in settings.given():
             if name not in self.settings:
-                raise ConfigurationError(f"{model} has no setting {name!r}; it has {', '.join(sorted(self.settings))}")
+                other = f"; {self.other_name}:{model.partition(':')[2]} may have it" if self.other_name else ""
+                has = ", ".join(sorted(self.settings))
+                raise ConfigurationError(f"{model} has no setting {name!r}{other}; it has {has}")
         if tools and not self.tools:
             raise ConfigurationError(f"{model} cannot call tools")
         if not isinstance(tool_choice, OnlyTool) and tool_choice not in (None, "auto", "none", "required"):

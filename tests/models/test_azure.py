@@ -236,18 +236,14 @@ def test_a_stop_leaves_a_token_that_others_wait_for_too() -> None:
         await asyncio.sleep(10)
         return TOKEN
 
-    def provider() -> Awaitable[str]:
-        if not shared:
-            shared.append(asyncio.ensure_future(fetched()))
-        return shared[0]
-
-    model = AzureOpenAI("dep", base_url=ENDPOINT, token_provider=provider, source=source)
+    model = AzureOpenAI("dep", base_url=ENDPOINT, token_provider=lambda: shared[0], source=source)
 
     @runnable
     async def ask(ctx: RunContext) -> Message:
         return await model.respond(ModelRequest(messages=(Message.user("hi"),)), ctx)
 
     async def main() -> list[str]:
+        shared.append(asyncio.ensure_future(fetched()))
         first, second = ask.run(None).start(), ask.run(None).start()
         await asyncio.sleep(1)
         first.cancel()

@@ -8,7 +8,7 @@ from typing import Any
 
 from halter import Agent
 from halter.core.ports import Model
-from halter.models import Anthropic, AzureOpenAI, Gemini, OpenAIChat, OpenAIResponses
+from halter.models import Anthropic, AzureOpenAI, AzureOpenAIResponses, Gemini, OpenAIChat, OpenAIResponses
 
 KEY = "sk-very-secret-0123456789"
 
@@ -36,6 +36,11 @@ def _azure(base_url: str, **options: Any) -> Model:
     return AzureOpenAI("test-model", base_url=endpoint, **{"api_key": KEY, **options})
 
 
+def _azure_responses(base_url: str, **options: Any) -> Model:
+    endpoint = base_url.removesuffix("/v1")
+    return AzureOpenAIResponses("test-model", base_url=endpoint, **{"api_key": KEY, **options})
+
+
 def _gemini(base_url: str, **options: Any) -> Model:
     return Gemini("test-model", base_url=base_url, **{"api_key": KEY, **options})
 
@@ -52,6 +57,7 @@ ADAPTERS = [
     Adapter("openai-chat", _openai_chat),
     Adapter("openai-responses", _openai_responses),
     Adapter("azure", _azure),
+    Adapter("azure-responses", _azure_responses),
     Adapter("gemini", _gemini),
     Adapter("anthropic", _anthropic),
 ]

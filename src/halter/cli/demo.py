@@ -17,6 +17,7 @@ from halter.core.lockfree import ThreadWaker
 from halter.errors import ConfigurationError
 from halter.events import TextDelta
 from halter.models import OpenAIChat
+from halter.models.routes import openai_model
 from halter.proof.wire import Record, Wire
 
 QUESTION = "Write about 400 words on rivers."
@@ -95,7 +96,7 @@ def _real_stage(model: str | None, base_url: str | None) -> Stage:
         return _Real(Agent(model, instructions=INSTRUCTIONS), model)
     if not model:
         raise ConfigurationError("--base-url needs --model too: the name of a model that server has")
-    chat = OpenAIChat(model.removeprefix("openai:"), base_url=base_url)
+    chat = openai_model(model.removeprefix("openai:"), base_url=base_url)
     return _Real(Agent(chat, instructions=INSTRUCTIONS), f"{chat.name} at {base_url}")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from halter.models.anthropic.model import Anthropic as Anthropic
     from halter.models.azure import AzureOpenAI as AzureOpenAI
+    from halter.models.azure_responses import AzureOpenAIResponses as AzureOpenAIResponses
     from halter.models.gemini.model import Gemini as Gemini
     from halter.models.http import Timeouts as Timeouts
     from halter.models.openai import OpenAIChat as OpenAIChat
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "Anthropic": "halter.models.anthropic.model",
     "AzureOpenAI": "halter.models.azure",
+    "AzureOpenAIResponses": "halter.models.azure_responses",
     "Fallback": "halter.models.route",
     "Gemini": "halter.models.gemini.model",
     "OpenAIChat": "halter.models.openai",

@@ -127,9 +127,13 @@ class HttpModel:
     def _make_wire(self, key: str) -> Format:
         raise NotImplementedError
 
+    def _wire_of(self, asked: HttpRequest) -> Format:
+        """The wire of one request, which may have a key of its own."""
+        return self._wire
+
     def _wire_for(self, asked: HttpRequest, ctx: RunContext) -> Format:
         """The wire of one request, where it has to know more than its model's."""
-        return self._wire
+        return self._wire_of(asked)
 
     async def _request_headers(self) -> Mapping[str, str]:
         """The headers of one request, for those who are let in by a token that expires. Raises `ProviderError`."""

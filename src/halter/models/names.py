@@ -9,11 +9,14 @@ from importlib import import_module
 from halter.core.ports import Model
 from halter.errors import ConfigurationError
 
-# prefix → (module, class); a module is imported when its prefix is first used.
+# prefix → (module, class or function); a module is imported when its prefix is first used.
 PREFIXES: dict[str, tuple[str, str]] = {
-    "openai": ("halter.models.openai", "OpenAIChat"),
+    "openai": ("halter.models.routes", "openai_model"),
+    "openai-chat": ("halter.models.routes", "openai_chat"),
     "openai-responses": ("halter.models.responses.model", "OpenAIResponses"),
-    "azure": ("halter.models.azure", "AzureOpenAI"),
+    "azure": ("halter.models.routes", "azure_model"),
+    "azure-chat": ("halter.models.routes", "azure_chat"),
+    "azure-responses": ("halter.models.azure_responses", "AzureOpenAIResponses"),
     "anthropic": ("halter.models.anthropic.model", "Anthropic"),
     "gemini": ("halter.models.gemini.model", "Gemini"),
     "scripted": ("halter.models.scripted", "Scripted"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from urllib.parse import SplitResult
 
 from halter.models.chat.model import ChatModel
 from halter.models.endpoint import Server
 
+_HOST = "api.openai.com"
 # Environment variable → header, as in the official SDK.
 _ACCOUNT = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
 
@@ -15,6 +17,12 @@ def account_headers() -> dict[str, str]:
     """Organisation and project, as far as the environment names them."""
     account = {header: os.environ.get(name, "").strip() for name, header in _ACCOUNT.items()}
     return {header: value for header, value in account.items() if value}
+
+
+def is_openai(place: SplitResult) -> bool:
+    """Whether this address is OpenAI's own, in any of its regions (`eu.api.openai.com`)."""
+    host = place.hostname or ""
+    return host == _HOST or host.endswith(f".{_HOST}")
 
 
 class OpenAIChat(ChatModel):

@@ -70,7 +70,7 @@ FREE: Final = Price(input=0.0, output=0.0)
 """What a model on your own machine costs."""
 
 _LOCAL: Final = frozenset(("ollama", "vllm", "lmstudio", "scripted"))
-_SAME_MODELS: Final = {"openai-responses": "openai"}
+_SAME_MODELS: Final = {"openai-responses": "openai", "openai-chat": "openai"}
 # `-2024-11-20`, `-20250929`, `-2512`, `-001`, `-latest`
 _VERSION: Final = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|\d{3}|latest)$")
 _OWN: dict[str, Price] = {}  # one assignment for each change: whole in any thread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from halter.errors import ConfigurationError
 from halter.features import Features
 from halter.models.format import Format
 from halter.models.http_model import HttpModel
+from halter.models.limits import limits_of
 from halter.models.openai import OpenAIChat, account_headers
 from halter.models.responses.background import Background
 from halter.models.responses.request import Ways, responses_body
@@ -29,8 +29,6 @@ RESPONSES_FEATURES = Features(
     tool_choice=True,
     output=True,
 )
-# Models that do not reason: OpenAI refuses to give their reasoning, encrypted or not, with 400.
-_WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3\.5|gpt-4|chatgpt-|gpt-5(\.\d+)?-chat)")
 
 
 class OpenAIResponses(HttpModel):
@@ -72,7 +70,7 @@ class OpenAIResponses(HttpModel):
             background=background,
             summary=reasoning_summary,
             built_in_tools=tools,
-            wants_reasoning=_WITHOUT_REASONING.match(model) is None,
+            wants_reasoning=limits_of("openai", model).reasons,
         )
 
     def _authorization(self, key: str) -> dict[str, str]:
@@ -91,6 +89,7 @@ class OpenAIResponses(HttpModel):
         return ResponsesWire(self._name, provider=f"responses:{self._base.hostname}", key=key, secrets=self._secrets)
 
     def _wire_for(self, asked: HttpRequest, ctx: RunContext) -> Format:
-        if not self._background:
-            return self._wire
-        return Background(self._make_wire(self._wire._key), asked, ctx, self._http.source)
+        wire = self._wire_of(asked)
+        if not self._background or not isinstance(wire, ResponsesWire):
+            return wire
+        return Background(wire, asked, ctx, self._http.source)

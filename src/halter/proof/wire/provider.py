@@ -29,6 +29,9 @@ FORMATS: dict[str, WireFormat] = {
     "/v1/responses": ResponsesFormat(),
     "/v1/responses/*/cancel": ResponsesFormat("cancel"),
     "/v1/responses/*": ResponsesFormat("rest"),
+    "/openai/v1/responses": ResponsesFormat(),
+    "/openai/v1/responses/*/cancel": ResponsesFormat("cancel"),
+    "/openai/v1/responses/*": ResponsesFormat("rest"),
     "/v1*/models/*:streamGenerateContent": GeminiFormat(stream=True),
     "/v1*/models/*:generateContent": GeminiFormat(stream=False),
 }
