@@ -10,6 +10,14 @@ TOOLS = [
     {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object", "properties": {}}}
     for name in ("greet", "hang", "fail")
 ]
+KEPT = {
+    "type": "object",
+    "properties": {"path": {"type": "string", "default": "notes/today"}, "text": {"type": "string"}},
+}
+TOOLS += [
+    {"name": "keep", "description": "Keeps a text.", "inputSchema": KEPT},
+    {"name": "keep_exactly", "description": "Keeps a text.", "inputSchema": KEPT | {"additionalProperties": False}},
+]
 
 
 def answer(message: dict) -> dict | None:
@@ -21,6 +29,8 @@ def answer(message: dict) -> dict | None:
             return {"tools": TOOLS}
         case "tools/call", {"name": "greet", "arguments": given}:
             return {"content": [{"type": "text", "text": f"Hello, {given.get('who', 'you')}"}], "isError": False}
+        case "tools/call", {"name": "keep" | "keep_exactly", "arguments": given}:
+            return {"content": [{"type": "text", "text": json.dumps(given)}], "isError": False}
         case "tools/call", {"name": "fail"}:
             return {"content": [{"type": "text", "text": "it broke"}], "isError": True}
         case "tools/call", _:

@@ -11,13 +11,14 @@ from halter import Agent, events, tool
 from halter.errors import ConfigurationError
 from halter.messages import ToolCall, ToolResult
 from halter.models.scripted import Scripted
-from halter.tools.approval import LONGEST_PROMPT, Rule, first_text
+from halter.tools.approval import LONGEST_PROMPT, Rule, visible
+from halter.tools.process import shell
 
 pytestmark = pytest.mark.virtual_time
 
 
 async def asks(given: Any, **arguments: Any) -> bool:
-    return await Rule(given, first_text).asks(arguments)
+    return await Rule(given, tuple(arguments)).asks(arguments)
 
 
 async def test_never_and_always_are_what_they_say() -> None:
@@ -68,11 +69,78 @@ async def test_a_call_without_a_text_to_compare_always_asks() -> None:
     assert await asks(("*",), nothing=None, command="ls")
 
 
-@pytest.mark.parametrize("wrong", ["sometimes", "", (), [], (1,), ("ls", None), 7, None])
+@pytest.mark.scenario("K103")
+async def test_patterns_name_the_arguments_that_they_are_compared_with() -> None:
+    """Each named one must fit, wherever it stands; a key that the tool does not have is never allowed."""
+    rule = Rule({"path": ("src/*", "docs/*"), "mode": "read"}, ("mode", "path", "comment"))
+    assert not await rule.asks({"mode": "read", "path": "docs/a", "comment": 1})
+    assert not await rule.asks({"comment": "", "path": "src/a", "mode": "read"})
+    assert await rule.asks({"mode": "write", "path": "src/a"})
+    assert await rule.asks({"mode": "read", "path": "/etc"})
+    assert await rule.asks({"path": "src/a"})
+    assert await rule.asks({"mode": "read", "path": "src/a", "paths": "/etc"})
+
+
+@pytest.mark.scenario("K103")
+async def test_patterns_without_a_name_are_about_the_first_argument_of_the_schema() -> None:
+    """In whatever order a model writes them."""
+    rule = Rule(("src/*",), ("path", "comment"))
+    assert not await rule.asks({"path": "src/a", "comment": "/etc"})
+    assert await rule.asks({"comment": "src/a", "path": "/etc"})
+    assert await rule.asks({"comment": "src/a"})
+    assert await rule.asks({"aside": "src/a", "path": "src/a"})
+
+
+async def test_patterns_for_an_argument_that_the_tool_does_not_have_are_refused() -> None:
+    """With the name that was probably meant."""
+
+    async def delete(path: str, force: bool = False) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="'pth', which delete does not have: did you mean 'path'"):
+        tool(delete, approval={"pth": ("/tmp/*",)})
+    with pytest.raises(ConfigurationError, match="there are: force, path"):
+        tool(delete, approval={"xyz": ("/tmp/*",)})
+
+
+@pytest.mark.scenario("K103")
+async def test_a_subject_stands_for_the_first_argument_also_where_patterns_name_it() -> None:
+    """The shell's rule of plain commands holds in both forms."""
+    sh = shell(approval={"command": ("git log*",)})
+    rule = sh._rule
+    assert not await rule.asks({"command": "git log -1", "timeout": None})
+    assert await rule.asks({"command": "git log; rm -rf ~", "timeout": None})
+
+
+@pytest.mark.scenario("K104")
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "\u200b",
+        "\u2060",
+        "\u00ad",
+        "\ufeff",
+        "\u2028",
+        "\u115f",
+        "\u3164",
+        "\ufe0f",
+        "\U000e0041",
+        "\U000e0101",
+        "\u202e",
+    ],
+    ids=ascii,
+)
+def test_characters_that_show_nothing_are_written_out(hidden: str) -> None:
+    """Fillers, joiners, tags and selectors as well as control characters."""
+    shown = visible(f"a{hidden}b")
+    assert shown == f"a\\u{ord(hidden):04x}b" if ord(hidden) < 0x10000 else shown == f"a\\U{ord(hidden):08x}b"
+    assert visible("Grüße, 日本語\t\n") == "Grüße, 日本語\t\n"
+
+
+@pytest.mark.parametrize("wrong", ["sometimes", "", (), [], (1,), ("ls", None), 7, None, {}, {"a": ()}, {1: "ls"}])
 async def test_what_is_no_rule_is_refused_where_the_tool_is_made(wrong: Any) -> None:
     """A text that is no rule is no pattern either: it would be taken for its letters."""
     with pytest.raises(ConfigurationError, match="approval"):
-        Rule(wrong, first_text)
+        Rule(wrong, ("command",))
 
 
 # --- in a run -----------------------------------------------------------------------------------------------

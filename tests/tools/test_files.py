@@ -16,10 +16,12 @@ import pytest
 
 from halter import Agent, events
 from halter.core.run import Run
+from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError
 from halter.messages import ToolCall, ToolResult
 from halter.models.scripted import Scripted, calls
 from halter.outcome import Ended, RunResult
+from halter.tools.changing import FileChange
 from halter.tools.filesystem import edit_file, files, glob, grep, read_file, write_file
 
 from ..bounds import T, assert_in_time, assert_within
@@ -406,6 +408,56 @@ async def test_patterns_are_compared_with_the_real_path(project: Path) -> None:
     assert (project / "src" / "new" / "c.py").read_text() == (project / "src" / "one.py").read_text() == "x"
 
 
+@pytest.mark.scenario("K103")
+@pytest.mark.parametrize("approval", [("src/*",), {"path": ("src/*",)}, lambda path, **_: not path.startswith("src/")])
+@pytest.mark.parametrize("name", ["src/one.py", "src/new/c.py"])
+async def test_a_directory_swapped_for_a_link_after_its_path_fit_a_pattern_changes_no_other_file(
+    project: Path, approval: Any, name: str
+) -> None:
+    """The path is resolved once: what it led to then is what may be changed."""
+    (project / ".git" / "one.py").write_text("precious")
+
+    class Swap(FileChange):
+        async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> str:
+            (project / "src").rename(project / "away")
+            (project / "src").symlink_to(".git")
+            return await super().call(arguments, ctx)
+
+    tool = write_file(project, approval=approval)
+    tool.__class__ = Swap
+    run = Agent(script(calls("write_file", path=name, content="x")), tools=[tool]).run("Go on")
+    assert await answering(run, "no") == []
+    [one] = results(await run)
+    assert one.is_error
+    assert "has changed since the change was approved" in one.content
+    assert sorted(each.name for each in (project / ".git").iterdir()) == ["config", "one.py"]
+    assert (project / ".git" / "one.py").read_text() == "precious"
+
+
+async def test_a_link_inside_the_root_is_resolved_before_its_pattern_is_compared(project: Path) -> None:
+    """And what it led to is changed, even if the link leads elsewhere by then."""
+    (project / "code").symlink_to("src")
+    agent = Agent(
+        script(calls("write_file", path="code/one.py", content="x")),
+        tools=[write_file(project, approval=("src/*",))],
+    )
+    assert await answering(agent.run("Go on"), "no") == []
+    assert (project / "src" / "one.py").read_text() == "x"
+
+
+@pytest.mark.scenario("K103")
+async def test_a_predicate_gets_the_real_path_and_all_defaults(project: Path) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def asks(**given: Any) -> bool:
+        seen.append(given)
+        return False
+
+    change = calls("edit_file", path="src/../README.md", old="needle", new="pin")
+    await Agent(script(change), tools=[edit_file(project, approval=asks)]).run("Go on")
+    assert seen == [{"path": "README.md", "old": "needle", "new": "pin", "all": False}]
+
+
 async def test_a_name_hides_nothing_of_what_is_asked(project: Path) -> None:
     """As the lines of the diff do not."""
     name = "new\r--- README.md\x1b[K"
@@ -454,6 +506,7 @@ async def test_wherever_a_stop_comes_a_write_is_whole_or_has_not_been(project: P
 
 KILLED = """
 import sys
+from halter.tools.changing import FileChange
 from halter.tools.filesystem import write_file
 write = write_file(sys.argv[1], approval="never")
 print("ready", flush=True)

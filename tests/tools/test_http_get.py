@@ -7,12 +7,12 @@ import gzip
 import ipaddress
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from halter import Agent
+from halter import Agent, events
 from halter.errors import ConfigurationError
 from halter.messages import ToolResult
 from halter.models.scripted import Scripted, calls
@@ -201,6 +201,112 @@ async def test_a_redirect_to_where_nobody_may_look_is_refused(
     assert hops == ["/away"]
     assert result.is_error
     assert why in result.content
+
+
+# -- approvals
+
+
+async def asked_on_the_way(url: str, answer: str = "yes", **options: Any) -> tuple[list[str], ToolResult]:
+    """What somebody was asked; and what the model was told."""
+    agent = Agent(Scripted(calls("http_get", url=url), "done"), tools=[http_get(private=True, **options)])
+    run = agent.run("Go on")
+    asked: list[str] = []
+    async for event in run:
+        if isinstance(event, events.InputRequested):
+            asked.append(event.prompt)
+            run.answer(event.request_id, answer)
+    return asked, told(await run)
+
+
+def sending_on(to: Callable[[], str]) -> Callable[[Client], Awaitable[None]]:
+    async def away(client: Client) -> None:
+        await client.answer(b"", status="302 Found", location=to())
+
+    return away
+
+
+async def page(client: Client) -> None:
+    await client.answer(b"page")
+
+
+@pytest.mark.scenario("K103")
+async def test_a_redirect_from_a_url_that_fits_a_pattern_to_one_that_does_not_asks() -> None:
+    """A no is a denied call, and nobody is connected to; a yes holds for that host alone."""
+    away = sending_on(lambda: server.url("/there", "localhost"))
+    there = sending_on(lambda: server.url("/page", "localhost"))
+    async with serving(away=away, there=there, page=page) as server:
+        pattern = (f"http://127.0.0.1:{server.port}/*",)
+        asked, refused = await asked_on_the_way(server.url("/away"), "no", approval=pattern)
+        begin, end = server.url("/away"), server.url("/there", "localhost")
+        assert asked == [f"http_get was sent on from {begin} to another address. May it fetch {end}?"]
+        assert (refused.content, server.asked) == ("This call was not allowed.", ["/away"])
+        asked, allowed = await asked_on_the_way(server.url("/away"), approval=pattern)
+        assert len(asked) == 1
+        assert allowed.content.endswith("page")
+        both = (*pattern, f"http://localhost:{server.port}/*")
+        assert (await asked_on_the_way(server.url("/away"), approval=both))[0] == []
+
+
+@pytest.mark.scenario("K103")
+async def test_a_yes_to_one_url_is_none_to_another_host() -> None:
+    away = sending_on(lambda: server.url("/near"))
+    near = sending_on(lambda: server.url("/page", "localhost"))
+    async with serving(away=away, near=near, page=page) as server:
+        asked, _ = await asked_on_the_way(server.url("/away"), approval="always")
+    assert len(asked) == 2, "the first URL, and the other host; not the second URL of the first host"
+    assert "localhost" in asked[1]
+
+
+@pytest.mark.scenario("K103")
+async def test_a_pattern_of_a_path_asks_where_a_redirect_leaves_it() -> None:
+    away = sending_on(lambda: "/page")
+    async with serving(page=page, **{"docs/a": away}) as server:
+        asked, _ = await asked_on_the_way(server.url("/docs/a"), "no", approval=(server.url("/docs/*"),))
+    assert len(asked) == 1
+    assert server.asked == ["/docs/a"]
+
+
+async def test_the_time_that_somebody_takes_to_answer_is_not_the_calls() -> None:
+    away = sending_on(lambda: server.url("/page", "localhost"))
+    async with serving(away=away, page=page) as server:
+        tool = http_get(private=True, timeout=0.5, approval=(server.url("/*"),))
+        run = Agent(Scripted(calls("http_get", url=server.url("/away")), "done"), tools=[tool]).run("Go on")
+        async for event in run:
+            if isinstance(event, events.InputRequested):
+                asyncio.get_running_loop().call_later(0.7, run.answer, event.request_id, "yes")
+        assert told(await run).content.endswith("page")
+
+
+@pytest.mark.scenario("K103")
+@pytest.mark.parametrize(
+    ("url", "pattern", "fits"),
+    [
+        ("https://example.com/docs/a?b=c", "https://example.com/*", True),
+        ("https://EXAMPLE.com:443/a", "https://Example.com/*", True),
+        ("https://example.com", "https://example.com/", True),
+        ("https://example.com", "https://example.com", True),
+        ("https://example.com/a", "https://example.com", False),
+        ("https://www.example.org/a", "https://*.example.org/*", True),
+        ("https://evil.net/?.example.org/a", "https://*.example.org/*", False),
+        ("https://evil.net/a.example.org/a", "https://*.example.org/*", False),
+        ("https://example.com.evil.net/", "https://example.com/*", False),
+        ("https://example.com/docs/../admin", "https://example.com/docs/*", False),
+        ("https://example.com/docs/%2e%2e/admin", "https://example.com/docs/*", False),
+        ("http://example.com/", "https://*", False),
+        ("https://anything/at/all", "https://*", True),
+        ("https://anything/at/all", "*", True),
+        ("file:///etc/passwd", "*", False),
+        ("https://example.com@evil.net/", "https://example.com*", False),
+    ],
+)
+async def test_a_pattern_is_compared_with_a_url_part_by_part(url: str, pattern: str, fits: bool) -> None:
+    """As it is fetched; what cannot be fetched fits nothing."""
+    assert await http_get(approval=(pattern,))._rule.asks({"url": url}) is not fits
+
+
+def test_a_pattern_that_is_no_url_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="whole URLs"):
+        http_get(approval=("example.com/*",))
 
 
 # -- what is never asked

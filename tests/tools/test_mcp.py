@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from halter import Agent, RunResult, events
-from halter.errors import ConfigurationError
+from halter.errors import ConfigurationError, ToolError
 from halter.messages import ToolResult
 from halter.models.scripted import Scripted, calls
 from halter.tools.mcp import mcp_tools
+from halter.tools.mcp_arguments import McpArguments
 
 from ..bounds import T, assert_within
 
@@ -40,7 +41,7 @@ async def test_an_agent_calls_the_tools_of_a_server(tmp_path: Path) -> None:
     """A result, a failure that the server tells of, arguments that are no object."""
     script = Scripted((calls("greet", who="Ada"), calls("fail")), "done")
     async with mcp_tools(command(tmp_path / "log")) as tools:
-        assert [tool.name for tool in tools] == ["greet", "hang", "fail"]
+        assert [tool.name for tool in tools] == ["greet", "hang", "fail", "keep", "keep_exactly"]
         result = await Agent(script, tools=tools).run("go")
     assert told(result) == [("Hello, Ada", False), ("it broke", True)]
 
@@ -87,6 +88,72 @@ async def test_a_tool_of_a_server_may_need_a_yes(tmp_path: Path) -> None:
             if isinstance(event, events.InputRequested):
                 run.answer(event.request_id, False)
     assert not any(each["method"] == "tools/call" for each in sent(log))
+
+
+async def asked_and_told(
+    tmp_path: Path, name: str, approval: Any, *given: dict[str, Any]
+) -> tuple[list[str], list[str]]:
+    """What somebody was asked, and refused; and what the model was told of each call."""
+    script = Scripted(*(calls(name, **each) for each in given), "done")
+    async with mcp_tools(command(tmp_path / "log"), approval=approval) as tools:
+        run = Agent(script, tools=tools).run("go")
+        asked: list[str] = []
+        async for event in run:
+            if isinstance(event, events.InputRequested):
+                asked.append(event.prompt)
+                run.answer(event.request_id, False)
+        return asked, [content for content, _ in told(await run)]
+
+
+@pytest.mark.scenario("K103")
+@pytest.mark.parametrize("approval", [{"path": ("notes/*",)}, ("notes/*",)], ids=["named", "first"])
+async def test_neither_a_key_before_nor_one_beside_the_path_makes_it_fit_a_pattern(
+    tmp_path: Path, approval: Any
+) -> None:
+    asked, answers = await asked_and_told(
+        tmp_path,
+        "keep",
+        approval,
+        {"path": "notes/a"},
+        {"text": "notes/a", "path": "/etc/passwd"},
+        {"aside": "notes/a", "path": "/etc/passwd"},
+        {"path": "notes/a", "file": "/etc/passwd"},
+        {"text": "notes/a"},
+    )
+    assert asked == [
+        'May keep be called with {"path":"/etc/passwd","text":"notes/a"}?',
+        'May keep be called with {"path":"/etc/passwd","aside":"notes/a"}?',
+        'May keep be called with {"path":"notes/a","file":"/etc/passwd"}?',
+    ]
+    refused = "This call was not allowed."
+    sent_default = '{"path": "notes/today", "text": "notes/a"}'
+    assert answers == ['{"path": "notes/a"}', refused, refused, refused, sent_default]
+
+
+@pytest.mark.scenario("K103")
+async def test_keys_that_the_schema_does_not_allow_are_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    asked, answers = await asked_and_told(
+        tmp_path, "keep_exactly", "always", {"path": "a", "pathh": "b"}, {"path": "a"}
+    )
+    assert answers[0] == "The call was not made: there is no argument 'pathh'. There are: path, text."
+    assert len(asked) == 1
+
+
+@pytest.mark.scenario("K103")
+async def test_a_tool_without_the_argument_that_patterns_name_always_asks(tmp_path: Path) -> None:
+    asked, _ = await asked_and_told(tmp_path, "greet", {"path": "*"}, {}, {"path": "x"})
+    assert len(asked) == 2
+
+
+def test_a_schema_that_names_nothing_and_one_with_patterns_are_read_as_json_schema_says() -> None:
+    assert McpArguments({}).read('{"a": 1}', ("a",)) == {"a": 1}
+    closed = McpArguments({"properties": {"b": {}}, "patternProperties": {"^x-": {}}, "additionalProperties": False})
+    assert list(closed.read('{"x-1": 1, "b": 2}', ())) == ["b", "x-1"]
+    for wrong in ('{"y": 1}', "[1]", "{", "[" * 100_000):
+        with pytest.raises(ToolError):
+            closed.read(wrong, ())
+    odd = McpArguments({"patternProperties": {"\\p{L}": {}}, "additionalProperties": False})
+    assert odd.read('{"y": 1}', ()) == {"y": 1}, "the server judges what Python cannot"
 
 
 async def test_what_is_no_server_is_a_clear_error() -> None:

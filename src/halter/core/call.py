@@ -44,6 +44,10 @@ Ending: TypeAlias = tuple[events.ToolOutcome, str]
 After: TypeAlias = Callable[[ToolContext, ToolCall, ToolResult], Awaitable[str | None]]
 
 
+class Denied(ToolError):
+    """Nobody said yes to what a call that has begun turned out to do."""
+
+
 class Call:
     """One tool call, from the model's asking to its result. Home loop only."""
 
@@ -213,6 +217,18 @@ class Call:
             return f"{DENIED} Nobody answered in time."
         return None if answer == "yes" else DENIED
 
+    async def approve(self, question: str, timeout: float | None) -> None:
+        """Asks within the call. The call's own time-out stands still meanwhile. Raises `Denied`."""
+        self.token.raise_if_cancelled()
+        left = None if self.deadline is None else self.deadline - asyncio.get_running_loop().time()
+        self._expires_in(None)
+        try:
+            refusal = await self._refusal(question, timeout)
+        finally:
+            self._expires_in(left)
+        if refusal is not None:
+            raise Denied(refusal)
+
     def _place(self, tool: Tool) -> AbstractAsyncContextManager[Any]:
         """One of the places that the tool has on this loop."""
         most, home = tool.rules.max_concurrency, self.execution.home
@@ -244,9 +260,16 @@ class Call:
         if self._must_finish:
             self._outlast_the_loop()
         execution.write(events.ToolStarted, call_id=self.request.id)
-        if tool.rules.timeout is not None:
+        self._expires_in(tool.rules.timeout)
+
+    def _expires_in(self, seconds: float | None) -> None:
+        """Sets the call's time-out anew; `None`: it has none."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.deadline = None
+        if seconds is not None:
             loop = asyncio.get_running_loop()
-            self.deadline = loop.time() + tool.rules.timeout
+            self.deadline = loop.time() + seconds
             self._timer = loop.call_at(self.deadline, self._expire)
 
     def _outlast_the_loop(self) -> None:
@@ -293,7 +316,7 @@ class Call:
                 return "cancelled", NOT_RUN
             return ("cancelled", MAY_HAVE_RUN) if self.is_over else self._ended_early()
         if isinstance(error, ToolError):
-            return "error", self._bounded(str(error))
+            return "denied" if isinstance(error, Denied) else "error", self._bounded(str(error))
         if isinstance(error, Exception | asyncio.CancelledError):
             _logger.info("call %s of %s failed", self.request.id, self.request.name, exc_info=error)
             return "error", self._bounded(_described(error))

@@ -101,6 +101,20 @@ class ToolContext(RunContext):
         if self._call.is_closed:
             raise RunCancelled(f"the call {self.call_id} of {self.name} is over")
 
+    async def approve(self, question: str, *, timeout: float | None = 300.0) -> None:
+        """Asks for a yes to what the call turns out to do; returns once it is given. On the run's loop only.
+
+        Args:
+            question: What somebody is asked, as an `input.requested` event of the kind `approval`.
+            timeout: Seconds until the answer is a no; `None`: no limit. The call's own time-out stands still meanwhile.
+
+        Raises:
+            ToolError: Somebody said no, or nobody answered in time. Let it pass: the call ends as denied.
+
+        Cancellation-safe: a stop resolves the question as cancelled.
+        """
+        await self._call.approve(question, timeout)
+
     # --- what belongs to the call ---------------------------------------------------------------------------
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, cast
@@ -12,59 +14,105 @@ import msgspec
 from halter.errors import ConfigurationError, UsageError
 from halter.tools.bounds import head_and_tail
 
-Approval: TypeAlias = Literal["never", "always"] | Sequence[str] | Callable[..., bool | Awaitable[bool]]
+Patterns: TypeAlias = Sequence[str] | Mapping[str, str | Sequence[str]]
+Approval: TypeAlias = Literal["never", "always"] | Patterns | Callable[..., bool | Awaitable[bool]]
 Prompt: TypeAlias = Callable[..., str | Awaitable[str]]
+Subject: TypeAlias = Callable[[Mapping[str, Any]], str | None]
 LONGEST_PROMPT = 4_000  # characters
-# What would move a terminal's cursor, or turn the direction of the text, and so hide what is approved.
-_HIDING = (*range(9), *range(11, 32), *range(127, 160), 0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F))
-_VISIBLE = {code: f"\\u{code:04x}" for code in (*_HIDING, *range(0x2066, 0x206A))}
+# Categories of Unicode that show nothing, move a terminal's cursor, or turn the direction of the text.
+_HIDING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+# Letters and marks that show nothing either: fillers, and selectors of a variant.
+_BLANK = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0)
+_BLANKS = frozenset(map(chr, (*_BLANK, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 
 
 class Rule:
-    """`given`: `"never"`, `"always"`, a predicate that is true where somebody must be asked, or patterns.
+    """Decides which calls of one tool ask.
 
-    Calls that fit one of the patterns (`"git status*"`) run unasked, **all others ask**. What is compared is `subject`
-    of the arguments: for most tools the first, if it is text. Raises `ConfigurationError`.
+    `given`: `"never"`, `"always"`, a predicate that is true where somebody must be asked, or patterns. Patterns name
+    the argument that they are compared with: `{"command": ("git status*", "ls")}`. Where they do not, they are about
+    the tool's first argument. A call **runs unasked only if each named argument fits one of its patterns**, and every
+    key of the call is an argument that the tool's schema names.
+
+    `names`: the tool's arguments, in the order of its schema. `subject`: the text that stands for the first argument
+    when patterns are compared; without it, an argument that is no text fits nothing. `fits(text, pattern)`: the
+    comparison. Raises `ConfigurationError`.
     """
 
-    def __init__(self, given: Approval, subject: Callable[[Mapping[str, Any]], str | None]) -> None:
+    def __init__(
+        self,
+        given: Approval,
+        names: Sequence[str],
+        subject: Subject | None = None,
+        fits: Callable[[str, str], bool] = fnmatchcase,
+    ) -> None:
         if isinstance(given, str) and given not in ("never", "always"):
             raise ConfigurationError(f"approval must be 'never', 'always', a predicate or patterns, not {given!r}")
+        self.never = given == "never"
         self._predicate = given if callable(given) else None
-        self._patterns = () if isinstance(given, str) or callable(given) else _patterns(given)
-        self._never = given == "never"
+        self._first = names[0] if names else None
+        self._names = frozenset(names)
+        is_word = isinstance(given, str) or callable(given)
+        self.patterns: Mapping[str | None, tuple[str, ...]] = {} if is_word else _patterns(given, self._first)
         self._subject = subject
+        self._fits = fits
+
+    def check_names(self, tool: str) -> None:
+        """Raises `ConfigurationError` if patterns name an argument that the tool does not have."""
+        for name in self.patterns:
+            if name is not None and name not in self._names:
+                near = difflib.get_close_matches(name, self._names, 1)
+                hint = (
+                    f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(self._names)) or 'none'}"
+                )
+                raise ConfigurationError(f"approval names the argument {name!r}, which {tool} does not have: {hint}")
 
     async def asks(self, arguments: Mapping[str, Any]) -> bool:
-        """True if somebody must be asked before a call with these arguments."""
+        """True if somebody must be asked before a call with these arguments, which are complete."""
         if self._predicate is not None:
             answer = self._predicate(**arguments)
             return bool(await answer) if inspect.isawaitable(answer) else bool(answer)
-        if self._never:
+        if self.never:
             return False
-        subject = self._subject(arguments)
-        return subject is None or not any(fnmatchcase(subject, pattern) for pattern in self._patterns)
+        if not self.patterns or not arguments.keys() <= self._names:
+            return True  # a key that the schema does not name may mean anything to who runs the call
+        return not all(self._allows(name, patterns, arguments) for name, patterns in self.patterns.items())
+
+    def _allows(self, name: str | None, patterns: tuple[str, ...], arguments: Mapping[str, Any]) -> bool:
+        subject = self._subject if name == self._first else None
+        text: Any = arguments.get(name or "") if subject is None else subject(arguments)
+        return isinstance(text, str) and any(self._fits(text, pattern) for pattern in patterns)
 
 
-def _patterns(given: Any) -> tuple[str, ...]:
-    patterns = tuple(cast("Sequence[Any]", given)) if isinstance(given, list | tuple) else (given,)
-    if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+def _patterns(given: Any, first: str | None) -> Mapping[str | None, tuple[str, ...]]:
+    if not isinstance(given, Mapping):
+        return {first: _texts(given, given)}
+    named = cast("Mapping[Any, Any]", given)
+    if not named or not all(isinstance(name, str) for name in named):
+        raise ConfigurationError(f"approval patterns are given by argument, as {{'path': ('src/*',)}}, not {given!r}")
+    return {name: _texts((texts,) if isinstance(texts, str) else texts, given) for name, texts in named.items()}
+
+
+def _texts(patterns: Any, given: Any) -> tuple[str, ...]:
+    texts = tuple(cast("Sequence[Any]", patterns)) if isinstance(patterns, list | tuple) else (patterns,)
+    if not texts or not all(isinstance(text, str) for text in texts):
         raise ConfigurationError(f"approval patterns are one or more texts, as ('git status*',), not {given!r}")
-    return cast("tuple[str, ...]", patterns)
-
-
-def first_text(arguments: Mapping[str, Any]) -> str | None:
-    """The first argument, if it is text: what patterns are compared with."""
-    first = next(iter(arguments.values()), None)
-    return first if isinstance(first, str) else None
+    return cast("tuple[str, ...]", texts)
 
 
 def visible(text: str) -> str:
-    """A text that a model has had its hands in, so that a terminal shows all of it: control characters are written out.
+    """The text with each character written out (`\\u202e`) that shows nothing, moves the cursor or turns the direction.
 
-    Tabs and line feeds stay.
+    Tabs and line feeds stay. For texts that a model has had its hands in.
     """
-    return text.translate(_VISIBLE)
+    return text if text.isascii() and text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(character: str) -> str:
+    if character in "\t\n" or (unicodedata.category(character) not in _HIDING and character not in _BLANKS):
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 async def question(name: str, arguments: Mapping[str, Any], prompt: Prompt | None) -> str:

@@ -62,6 +62,11 @@ class Arguments:
         if definitions:
             self.schema["$defs"] = definitions
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arguments, in the function's order."""
+        return tuple(self._arguments)
+
     def read(self, written: str) -> dict[str, Any]:
         """The model's JSON as keyword arguments. Raises `ToolError` that says all that is wrong with it."""
         try:

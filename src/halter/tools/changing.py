@@ -1,8 +1,9 @@
 """A tool that changes one file: what it would do is shown as a diff, and what was approved is what is done.
 
-1. What the file held when somebody was asked is kept with the call's arguments; if it holds something else when the
-call runs, nothing is changed. 2. Without a question, a change that somebody else was faster than is made anew. 3. A
-stop lets a change that has begun finish: it takes milliseconds, and the model is told the truth.
+1. What was compared or shown is kept with the call's arguments: the file that its path led to, and what that held. If
+the path leads to another file when the call runs, or the file holds something else, nothing is changed. 2. Without a
+question, a change that somebody else was faster than is made anew. 3. A stop lets a change that has begun finish: it
+takes milliseconds, and the model is told the truth.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from halter.tools.contents import Changed, Contents, Look, load, replace
 from halter.tools.diff import unified
 from halter.tools.explained import explained
 from halter.tools.function import FunctionTool
-from halter.tools.root import Root
+from halter.tools.root import LinkFound, Root
 
 Plan: TypeAlias = Callable[..., bytes]  # (seen, path, **arguments but the path) → what the file should hold
 MOST_TRIES = 20
@@ -25,9 +26,14 @@ TIMEOUT = 30.0  # seconds for a call
 
 
 class Seen(dict[str, Any]):
-    """A call's arguments. `seen`: the file's path and what it held when somebody was asked; `None` if nobody was."""
+    """A call's arguments. `path`: the real path that was approved; `None` where nothing has to be.
 
-    seen: tuple[str, bytes | None] | None = None
+    `was_shown`: somebody has seen the change, and `held`, what the file held then (`None`: there was no file).
+    """
+
+    path: str | None = None
+    was_shown: bool = False
+    held: bytes | None = None
 
 
 class FileChange(FunctionTool[..., str]):
@@ -35,7 +41,7 @@ class FileChange(FunctionTool[..., str]):
 
     `makes_parents`: makes the directories that are missing.
 
-    `approval`: patterns are compared with the file's real path, links followed, from the root on.
+    `approval`: patterns are compared with the file's real path, links followed, from the root on; a predicate gets it.
     """
 
     def __init__(
@@ -48,7 +54,7 @@ class FileChange(FunctionTool[..., str]):
         timeout: float,
         makes_parents: bool = False,
     ) -> None:
-        super().__init__(fn, approval=approval, approval_subject=self._subject, cancel="must_finish", timeout=timeout)
+        super().__init__(fn, approval=approval, cancel="must_finish", timeout=timeout)
         self._root = root
         self._plan = plan
         self._makes_parents = makes_parents
@@ -61,36 +67,38 @@ class FileChange(FunctionTool[..., str]):
         return Seen(super().read(arguments))
 
     async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
-        if not await self._rule.asks(arguments):
-            return None
         assert isinstance(arguments, Seen)  # `read` has made it
-        return await ctx.in_thread(self._preview, arguments, ctx.token.raise_if_cancelled)
+        if self._rule.never:
+            return None
+        arguments.path = await ctx.in_thread(self._resolved, arguments["path"])
+        if not await self._rule.asks(self._arguments.completed({**arguments, "path": arguments.path})):
+            return None
+        return await ctx.in_thread(self._preview, arguments, arguments.path, ctx.token.raise_if_cancelled)
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> str:
         assert isinstance(arguments, Seen)
         return await ctx.blocking(self._change, arguments, ctx.token.raise_if_cancelled)
 
-    def _subject(self, arguments: Mapping[str, Any]) -> str | None:
-        """The real path; `None`, which fits no pattern, if there is none."""
+    def _resolved(self, given: str) -> str:
+        """The real path. Raises `ToolError` if there is none: then nothing can be approved."""
         try:
-            return self._root.name_of(arguments["path"])
-        except (ToolError, OSError):
-            return None
-
-    def _preview(self, arguments: Seen, look: Look) -> str:
-        """The diff that somebody is asked about. Raises `ToolError` if the call cannot succeed: then nobody is."""
-        given = arguments["path"]
-        try:
-            path, seen = self._root.name_of(given), self._load(given, look)
+            return self._root.name_of(given)
         except OSError as error:
             raise explained(self._root, given, error) from error
-        planned = self._planned(seen, path, arguments)
-        arguments.seen = (path, seen)
-        return f"{self.name} wants to change {visible(f'{self._root.path}/{path}')}:\n\n{_diff(path, seen, planned)}"
+
+    def _preview(self, arguments: Seen, path: str, look: Look) -> str:
+        """The diff that somebody is asked about. Raises `ToolError` if the call cannot succeed: then nobody is."""
+        try:
+            held = self._load(path, look)
+        except OSError as error:
+            raise explained(self._root, arguments["path"], error) from error
+        planned = self._planned(held, path, arguments)
+        arguments.was_shown, arguments.held = True, held
+        return f"{self.name} wants to change {visible(f'{self._root.path}/{path}')}:\n\n{_diff(path, held, planned)}"
 
     def _load(self, path: str, look: Look) -> bytes | None:
         try:
-            with self._root.at(path) as place:
+            with self._root.at(path, follow=False) as place:
                 return load(place, look)
         except FileNotFoundError:
             return None  # its directory is made with it
@@ -105,20 +113,26 @@ class FileChange(FunctionTool[..., str]):
             raise explained(self._root, arguments["path"], error) from error
 
     def _attempted(self, arguments: Seen, look: Look) -> str:
+        path, is_bound = arguments.path or arguments["path"], arguments.path is not None
         for _ in range(MOST_TRIES):
-            with self._root.at(arguments["path"], make_parents=self._makes_parents) as place:
-                seen = load(place, look)
-                if arguments.seen not in (None, (place.path, seen)):
-                    raise Changed(f"{place.path} has changed since the change was approved: read it, and ask again")
-                data = self._planned(seen, place.path, arguments)
-                try:
-                    replace(place, seen, data, look)
-                except Changed:
-                    if arguments.seen is not None:
-                        raise
-                else:
-                    return _said(place.path, seen, data)
+            try:
+                with self._root.at(path, make_parents=self._makes_parents, follow=not is_bound) as place:
+                    held = load(place, look)
+                    if arguments.was_shown and arguments.held != held:
+                        raise _not_as_approved(place.path)
+                    data = self._planned(held, place.path, arguments)
+                    replace(place, held, data, look)
+                    return _said(place.path, held, data)
+            except LinkFound:
+                raise _not_as_approved(path) from None
+            except Changed:
+                if arguments.was_shown:
+                    raise
         raise Changed(f"{arguments['path']} keeps changing: somebody else is writing it")
+
+
+def _not_as_approved(path: str) -> Changed:
+    return Changed(f"{path} has changed since the change was approved: read it, and ask again")
 
 
 def _diff(path: str, seen: bytes | None, planned: bytes) -> str:

@@ -1,18 +1,28 @@
-"""A tool that fetches a web page as text: `http_get()`. What it may fetch, and how, is in `web.py`."""
+"""A tool that fetches a web page as text: `http_get()`. What it may fetch, and how, is in `web.py`.
+
+An approval holds for the URL that was looked at. A redirect to one that no pattern fits asks again, unless it stays on
+the host of a URL that somebody has said yes to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+from yarl import URL
 
 from halter import checked
 from halter.core.ports import ByteSource
 from halter.core.tool_context import ToolContext
-from halter.errors import ConfigurationError
+from halter.errors import ConfigurationError, ToolError
 from halter.net.sockets import SocketSource
-from halter.tools.approval import Approval
-from halter.tools.function import FunctionTool, tool
-from halter.tools.web import Web
+from halter.tools.approval import Approval, Rule, visible
+from halter.tools.function import FunctionTool
+from halter.tools.web import Web, parsed
+
+_PATTERN = re.compile(r"([^:/]+)://([^/?#]*)(.*)", re.DOTALL)  # scheme, host and port, the rest
 
 
 def http_get(
@@ -32,8 +42,10 @@ def http_get(
     `allow`: the hosts that may be asked, as `example.com` or `*.example.org`, also by redirects; `None` for all.
     `private`: allows addresses of this machine and its networks, which are refused otherwise, whatever a name resolves
     to. `max_bytes`: more is not read. `max_result`: characters that the model gets, head and tail. `timeout`: seconds
-    for a call. `follow`: redirects. `approval`: as in `tool`, patterns are compared with the URL. `source`: another way
-    to the bytes, which then has to refuse private addresses itself. Raises `ConfigurationError`.
+    for a call. `follow`: redirects. `approval`: as in `tool`; patterns such as `https://*.example.org/docs/*` are
+    compared with the URL part by part: a `*` before the path stays within the host. A redirect to another host that
+    they do not fit asks again. `source`: another way to the bytes, which then has to refuse private addresses itself.
+    Raises `ConfigurationError`.
     """
     web = Web(
         source=source or SocketSource(public_only=not private),
@@ -45,9 +57,69 @@ def http_get(
 
     async def http_get(url: Annotated[str, "A whole URL, http:// or https://."], ctx: ToolContext) -> str:
         """Fetches a page from the web as text: HTML without its markup, plain text and JSON as they are."""
-        return await web.text(url, ctx)
+        return await web.text(url, ctx, made.redirected(url, ctx))
 
-    return tool(http_get, name=name, timeout=timeout, approval=approval, max_result=max_result)
+    made = Fetch(http_get, name=name, timeout=timeout, approval=approval, max_result=max_result)
+    return made
+
+
+class Fetch(FunctionTool[..., object]):
+    """A tool whose function takes `url`, and asks `redirected` before it goes on elsewhere."""
+
+    def __init__(self, fn: Callable[..., object], *, approval: Approval, **options: Any) -> None:
+        super().__init__(fn, approval=approval, **options)
+        self._rule = Rule(approval, self._arguments.names, _subject, _fits)
+        for pattern in self._rule.patterns.get("url", ()):
+            if pattern != "*" and not _PATTERN.fullmatch(pattern):
+                raise ConfigurationError(
+                    f"approval patterns of {self.name} are whole URLs, as 'https://example.com/*', not {pattern!r}"
+                )
+
+    def redirected(self, asked: str, ctx: ToolContext) -> Callable[[str, str], Awaitable[None]]:
+        """What `Web.text` calls for each redirect of one call. `asked`: the URL that the call began with."""
+        approved: URL | None = None  # the URL that somebody has said yes to
+
+        async def check(old: str, new: str) -> None:
+            nonlocal approved
+            if approved is None and await self._rule.asks({"url": asked}):
+                approved = URL(asked)
+            if not await self._rule.asks({"url": new}) or (approved is not None and _stays(approved, URL(new))):
+                return
+            question = f"{self.name} was sent on from {old} to another address. May it fetch {new}?"
+            await ctx.approve(visible(question), timeout=self.rules.approval_timeout)
+            approved = URL(new)
+
+        return check
+
+
+def _subject(arguments: Mapping[str, Any]) -> str | None:
+    """The URL as it is fetched; `None` for what cannot be."""
+    try:
+        return str(parsed(arguments["url"]).with_fragment(None))
+    except ToolError:
+        return None
+
+
+def _fits(url: str, pattern: str) -> bool:
+    """Part by part: a `*` in the host of a pattern does not reach into the path, where anybody may write anything."""
+    if pattern == "*":
+        return True
+    parts, wanted = _PATTERN.fullmatch(url), _PATTERN.fullmatch(pattern)
+    if parts is None or wanted is None:
+        return False
+    scheme, host, path = wanted.groups()
+    path = path or ("*" if host.endswith("*") else "/")
+    return (
+        fnmatchcase(parts[1], scheme.lower())
+        and fnmatchcase(parts[2].lower(), host.lower())
+        and fnmatchcase(parts[3] or "/", path)
+    )
+
+
+def _stays(approved: URL, new: URL) -> bool:
+    """True on the same host and port, or where it goes on from http to https."""
+    upgraded = (approved.scheme, approved.port, new.scheme, new.port) == ("http", 80, "https", 443)
+    return approved.host == new.host and ((approved.scheme, approved.port) == (new.scheme, new.port) or upgraded)
 
 
 def _hosts(allow: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -16,7 +16,7 @@ from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, ToolError
 from halter.request import ToolSpec
 from halter.tools import approval as approvals
-from halter.tools.approval import Approval, Prompt
+from halter.tools.approval import Approval, Prompt, Subject
 from halter.tools.arguments import Arguments
 from halter.tools.bounds import head_and_tail
 from halter.tools.docstring import described
@@ -46,7 +46,7 @@ class FunctionTool(Generic[P, R]):
         approval: Approval = "never",
         approval_prompt: Prompt | None = None,
         approval_timeout: float | None = 300.0,
-        approval_subject: Callable[[Mapping[str, Any]], str | None] = approvals.first_text,
+        approval_subject: Subject | None = None,
         max_result: int = LONGEST_RESULT,
         isolation: Literal["thread", "process"] = "thread",
     ) -> None:
@@ -62,7 +62,11 @@ class FunctionTool(Generic[P, R]):
         self._is_async = _is_async(fn)
         self._in_process = _in_process(fn, isolation, self._arguments)
         self._compensate = _compensation(compensate)
-        self._rule = approvals.Rule(approval, _callable("approval_subject", approval_subject))
+        self._rule = approvals.Rule(
+            approval,
+            self._arguments.names,
+            None if approval_subject is None else _callable("approval_subject", approval_subject),
+        )
         self._prompt = None if approval_prompt is None else _callable("approval_prompt", approval_prompt)
         self._max_result = checked.whole("max_result", max_result, at_least=1)
         self.spec = ToolSpec(
@@ -70,6 +74,7 @@ class FunctionTool(Generic[P, R]):
             description=said.text if description is None else checked.text("description", description),
             parameters=self._arguments.schema,
         )
+        self._rule.check_names(self.spec.name)
         self.rules = ToolRules(
             timeout=seconds("timeout", timeout, or_none=True, above_zero=True),
             retries=checked.whole("retries", retries, at_least=0),
@@ -91,7 +96,6 @@ class FunctionTool(Generic[P, R]):
         return self._arguments.read(arguments)
 
     async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
-        # Of a call without its first argument, the second would be taken for what the patterns are about.
         whole = self._arguments.completed(arguments)
         if not await self._rule.asks(whole):
             return None
@@ -218,7 +222,7 @@ def tool(
     approval: Approval = ...,
     approval_prompt: Prompt | None = ...,
     approval_timeout: float | None = ...,
-    approval_subject: Callable[[Mapping[str, Any]], str | None] = ...,
+    approval_subject: Subject | None = ...,
     max_result: int = ...,
     isolation: Literal["thread", "process"] = ...,
 ) -> FunctionTool[P, R]: ...
@@ -235,7 +239,7 @@ def tool(
     approval: Approval = ...,
     approval_prompt: Prompt | None = ...,
     approval_timeout: float | None = ...,
-    approval_subject: Callable[[Mapping[str, Any]], str | None] = ...,
+    approval_subject: Subject | None = ...,
     max_result: int = ...,
     isolation: Literal["thread", "process"] = ...,
 ) -> _Decorator: ...
@@ -250,8 +254,9 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     `timeout`: seconds for a call, all its attempts included. `retries`: how often a call that raises is tried again.
     `max_concurrency`: so many at once on one event loop. `cancel`: `must_finish` gives a call that has begun the whole
     grace of a stop. `compensate`: called with the same arguments when a call was cut short. `approval`: `always`,
-    `never`, a predicate, or patterns of calls that run unasked (see `Rule`); `approval_prompt(**arguments)`: what
-    somebody is asked; `approval_timeout`: seconds, then a no; `approval_subject`: what patterns are compared with.
+    `never`, a predicate, or patterns of calls that run unasked, by argument (see `Rule`);
+    `approval_prompt(**arguments)`: what somebody is asked; `approval_timeout`: seconds, then a no;
+    `approval_subject(arguments)`: the text that patterns of the first argument are compared with, if not its value.
     `max_result`: characters that the model gets, head and tail. `isolation`: `process` runs a blocking function where
     it can be killed. Raises `ConfigurationError`.
 

@@ -24,8 +24,7 @@ from halter.request import ToolSpec
 from halter.tools import approval as approvals
 from halter.tools.approval import Approval
 from halter.tools.bounds import head_and_tail
-
-_OBJECT = msgspec.json.Decoder(dict[str, Any])
+from halter.tools.mcp_arguments import McpArguments
 
 
 @asynccontextmanager
@@ -42,15 +41,16 @@ async def mcp_tools(
 
     `server`: a command, which is started and spoken to over its standard streams; a URL (streamable HTTP); or a
     `Client` that you have made with the SDK. `env`: more variables for a command. `timeout`: seconds for a call.
-    `approval`: as for any tool. `max_result`: characters. The tools work on this event loop only. Raises
+    `approval`: as for any tool; name the argument of patterns, as in `{"path": ("notes/*",)}`: a tool whose schema does
+    not name it asks each time. `max_result`: characters. The tools work on this event loop only. Raises
     `ConfigurationError`, and what the SDK raises where there is no such server. Cancellation-safe.
     """
     rules = ToolRules(timeout=seconds("timeout", timeout, or_none=True, above_zero=True))
-    rule = approvals.Rule(approval, approvals.first_text)
+    approvals.Rule(approval, ())
     most = checked.whole("max_result", max_result, at_least=1)
     async with _client(server, env, cwd) as client:
         listed = await client.list_tools()
-        yield tuple(McpTool(client, _spec(each), rules, rule, most) for each in listed.tools)
+        yield tuple(McpTool(client, _spec(each), rules, approval, most) for each in listed.tools)
 
 
 def _client(server: str | Sequence[str] | Client, env: Mapping[str, str] | None, cwd: str | None) -> Client:
@@ -71,11 +71,12 @@ def _spec(listed: Any) -> ToolSpec:
 class McpTool:
     """One tool of a server that is connected; made by `mcp_tools`."""
 
-    def __init__(self, client: Client, spec: ToolSpec, rules: ToolRules, rule: approvals.Rule, max_result: int) -> None:
+    def __init__(self, client: Client, spec: ToolSpec, rules: ToolRules, approval: Approval, max_result: int) -> None:
         self.spec = spec
         self.rules = rules
         self._client = client
-        self._rule = rule
+        self._arguments = McpArguments(spec.parameters)
+        self._rule = approvals.Rule(approval, self._arguments.names)
         self._max_result = max_result
         self._loop = asyncio.get_running_loop()
 
@@ -84,11 +85,8 @@ class McpTool:
         return self.spec.name
 
     def read(self, arguments: str) -> dict[str, Any]:
-        """The model's JSON object; the server checks it against its schema."""
-        try:
-            return _OBJECT.decode(arguments.strip() or "{}")
-        except (msgspec.DecodeError, UnicodeError) as error:
-            raise ToolError(f"The arguments are no JSON object: {error}.") from error
+        """The model's JSON object, in the order of the tool's schema; the server checks its values."""
+        return self._arguments.read(arguments, self._rule.patterns)
 
     async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
         if not await self._rule.asks(arguments):

@@ -28,6 +28,10 @@ _KERNEL = ("/proc", "/sys")  # its files hold other processes' keys, and reading
 _SWAPPED = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)  # what the systems say where a link has come in between
 
 
+class LinkFound(ToolError):
+    """A path that had no link on its way has one now."""
+
+
 class Place:
     """A name in a directory that is held open. `path`: from the root on, without links; `.` for the root itself.
 
@@ -97,13 +101,14 @@ class Root:
         self.kernels_devices = _kernels_devices() - {os.stat(self.path).st_dev}
 
     @contextmanager
-    def at(self, path: str, *, make_parents: bool = False) -> Generator[Place]:
+    def at(self, path: str, *, make_parents: bool = False, follow: bool = True) -> Generator[Place]:
         """The place that `path` means, links followed; nothing need be there yet. Blocks for as long as the disk does.
 
         `path`: relative to the root, or absolute and under it. `make_parents`: makes the directories that are missing.
-        Raises `ToolError` for a path that leads out, and `OSError`.
+        `follow`: False raises `LinkFound` where a link is on the way. Raises `ToolError` for a path that leads out, and
+        `OSError`.
         """
-        walk = _Walk(self, path, make_parents)
+        walk = _Walk(self, path, make_parents, follow)
         try:
             yield walk.go(self.parts(path))
         finally:
@@ -160,10 +165,11 @@ class Root:
 class _Walk:
     """One path walked: the descriptors of the directories come by, the root's first."""
 
-    def __init__(self, root: Root, path: str, make_parents: bool) -> None:
+    def __init__(self, root: Root, path: str, make_parents: bool, follow: bool) -> None:
         self._root = root
         self._path = path
         self._make_parents = make_parents
+        self._may_follow = follow
         self._links = 0
         self._names: list[str] = []
         self._opened = [os.open(root.path, _DIRECTORY)]
@@ -200,6 +206,8 @@ class _Walk:
             raise
 
     def _follow(self, target: str) -> list[str]:
+        if not self._may_follow:
+            raise LinkFound(f"{self._path} leads by a link to {target}")
         self._count()
         if not target.startswith("/"):
             return _split(target)

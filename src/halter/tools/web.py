@@ -12,7 +12,7 @@ import codecs
 import http
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.message import Message
 from fnmatch import fnmatchcase
 from urllib.parse import urljoin
@@ -61,27 +61,27 @@ class Web:
         self._max_bytes = max_bytes
         self._follow = follow
 
-    async def text(self, url: str, ctx: RunContext) -> str:
+    async def text(self, url: str, ctx: RunContext, on_redirect: Callable[[str, str], Awaitable[None]]) -> str:
         """The page at `url` as text, redirects followed. Cancelled, it leaves no connection behind.
 
-        Raises `ToolError` for what is not allowed, is no text, or cannot be had.
+        `on_redirect(old, new)`: awaited before a redirect is followed; what it raises ends the fetch. Raises
+        `ToolError` for what is not allowed, is no text, or cannot be had.
         """
-        asked = url
+        asked, url = url, self._checked(url)
         for hops in range(self._follow + 1):
-            url = self._checked(url)
             await self._check_behind_proxy(url, ctx)
             answer = await self._get(url, ctx)
             if answer.location is None:
                 text = await ctx.in_thread(answer.text, ctx)
                 return text if hops == 0 else f"(from {url})\n\n{text}"
-            url = urljoin(url, answer.location)
+            url, before = self._checked(urljoin(url, answer.location)), url
+            if hops < self._follow:
+                await on_redirect(before, url)
         raise ToolError(f"{asked} redirects more than {self._follow} times; the last one is to {url}")
 
     def _checked(self, url: str) -> str:
         """The URL without its fragment, if it is one that may be fetched."""
-        place = _parsed(url)
-        if place.user is not None or place.password is not None:
-            raise ToolError("a URL with a user or a password in it is not fetched")
+        place = parsed(url)
         host = (place.raw_host or "").lower().rstrip(".")
         if self._allow is not None and not any(fnmatchcase(host, pattern) for pattern in self._allow):
             raise ToolError(f"{host} is not allowed: only {', '.join(self._allow)}")
@@ -193,8 +193,11 @@ def _phrase(status: int) -> str:
         return ""
 
 
-def _parsed(url: str) -> URL:
-    """As the library reads it that will connect: two readings of one URL are how checks are passed by."""
+def parsed(url: str) -> URL:
+    """The URL as the library reads it that will connect: two readings of one URL are how checks are passed by.
+
+    Raises `ToolError` for what is no URL of the web.
+    """
     try:
         place = URL(url)
         is_web = place.scheme in ("http", "https") and bool(place.raw_host) and place.port is not None
@@ -202,4 +205,6 @@ def _parsed(url: str) -> URL:
         raise ToolError(f"{url[:200]!r} is no URL: {error}") from error
     if not is_web or len(url) > LONGEST_URL or any(ord(character) < 32 for character in url):
         raise ToolError(f"{url[:200]!r} cannot be fetched: use a whole URL that begins with http:// or https://")
+    if place.user is not None or place.password is not None:
+        raise ToolError("a URL with a user or a password in it is not fetched")
     return place
