@@ -14,11 +14,13 @@ from halter.request import ModelRequest
 from halter.sessions import Sessions
 from halter.sessions.memory import MemoryStore
 from halter.sessions.place import SessionRef
-from halter.sessions.records import Fact
+from halter.sessions.records import Fact, FactScope
+
+ANN = FactScope("session", "ann")
 
 
 def fact(text: str, id: str = "", **more: Any) -> Fact:
-    return Fact(id=id or text, text=text, scope="ann", **more)
+    return Fact(id=id or text, text=text, scope=ANN, **more)
 
 
 def changes(*add: str, replace: list[Any] | None = None, forget: list[int] | None = None) -> str:
@@ -64,12 +66,12 @@ class Kept:
     def session(self, id: str) -> SessionRef:
         return self.chats.session(id)
 
-    async def known(self, scope: str = "ann") -> list[str]:
+    async def known(self, scope: FactScope = ANN) -> list[str]:
         """By text, the newest last."""
         return [fact.text for fact in reversed(await self.store.facts(scope))]
 
     async def put(self, *facts: Fact) -> None:
-        await self.store.change_facts("ann", put=facts)
+        await self.store.change_facts(ANN, put=facts)
 
     async def said(self, session_id: str = "ann") -> list[Message]:
         found = await self.store.load(session_id, full=True)

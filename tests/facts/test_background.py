@@ -32,7 +32,7 @@ from halter.testing.wire_probe import WireProbe
 
 from ..bounds import T, assert_within
 from ..sessions.troubled import troubled
-from .parts import Kept, changes, learned
+from .parts import ANN, Kept, changes, learned
 
 pytestmark = [pytest.mark.scenario("D46"), pytest.mark.usefixtures("quiet")]
 
@@ -90,7 +90,7 @@ async def begun(wire: WireProbe, chats: Sessions, agent: Agent[str]) -> Run[Any]
 
 async def known(chats: Sessions) -> list[str]:
     """By text, the oldest first."""
-    return [fact.text for fact in reversed(await chats.facts.list("ann"))]
+    return [fact.text for fact in reversed(await chats.facts.list(ANN))]
 
 
 # --- a user's stop ------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ async def test_who_wants_to_can_stop_it_by_its_id(
 async def test_a_shutdown_ends_it_within_the_grace_and_nothing_is_half_done(
     wire: WireProbe, chats: Sessions, agent: Callable[..., Agent[str]]
 ) -> None:
-    await chats.facts.add("ann", "Has a cat.")
+    await chats.facts.add(ANN, "Has a cat.")
     learning = await begun(wire, chats, agent("stall(1)"))
     at = time.monotonic()
     await runtime().shutdown(grace=GRACE)
@@ -229,7 +229,7 @@ PROGRAM = """
     from halter import Agent
     from halter.facts import Facts
     from halter.models import OpenAIChat
-    from halter.sessions import Sessions
+    from halter.sessions import FactScope, Sessions
 
     says, learns, where, loop, grace = sys.argv[1:]
     halter.configure(grace=float(grace))
@@ -242,7 +242,7 @@ PROGRAM = """
         return time.monotonic()
 
     async def look():
-        print(sorted(fact.text for fact in await chats.facts.list("ann")))
+        print(sorted(fact.text for fact in await chats.facts.list(FactScope("session", "ann"))))
         print([run.status.value for run in await chats.runs()])
 
     run_on = dict(asyncio=asyncio.run, uvloop=uvloop.run)[loop]
@@ -301,7 +301,7 @@ def test_it_may_be_stopped_at_any_step_and_has_learned_all_or_nothing() -> None:
 
     async def scenario(sweep: Sweep) -> None:
         chats = troubled(0.001)
-        await chats.facts.add("ann", "Has a cat.")
+        await chats.facts.add(ANN, "Has a cat.")
         learner = Scripted(changes("Is called Ann.", replace=[([1], "Has two cats.")]))
         agent = Agent("scripted:Hello.", memory=Facts(learner, embed=embed))
         await agent.run("I am Ann.", session=chats.session("ann"))
@@ -316,6 +316,6 @@ def test_it_may_be_stopped_at_any_step_and_has_learned_all_or_nothing() -> None:
         assert await looked_at(chats) == (["Has two cats.", "Is called Ann."], 4)
 
     async def looked_at(chats: Sessions) -> tuple[list[str], int]:
-        return sorted(await known(chats)), (await chats._store.known("ann")).get("ann", 0)  # pyright: ignore
+        return sorted(await known(chats)), (await chats._store.known("ann")).get(ANN, 0)  # pyright: ignore
 
     assert cancel_sweep(scenario) > 30

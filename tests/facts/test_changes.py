@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from halter.facts.changes import MOST_CHANGES, Changes, Held, Replacement, beyond, held
 from halter.sessions.records import Fact
 
-from .parts import fact
+from .parts import ANN, fact
 
 NOW = 100.0
 TEA, CAT, ROME = fact("Likes tea.", "1"), fact("Has a cat.", "2"), fact("Lives in Rome.", "3")
@@ -16,7 +16,7 @@ KNOWN = (TEA, CAT, ROME)
 
 
 def made(changes: Changes, known: tuple[Fact, ...] = KNOWN, now: tuple[Fact, ...] | None = None) -> Held:
-    return held(changes, known, known if now is None else now, scope="ann", session_id="s", now=NOW)
+    return held(changes, known, known if now is None else now, scope=ANN, session_id="s", now=NOW)
 
 
 def after(changes: Changes, known: tuple[Fact, ...] = KNOWN) -> list[str]:
@@ -28,7 +28,7 @@ def after(changes: Changes, known: tuple[Fact, ...] = KNOWN) -> list[str]:
 
 def test_what_is_added_belongs_to_the_scope_and_names_its_session() -> None:
     [new] = made(Changes(add=["Is  called\nAnn. "])).put
-    assert (new.scope, new.session_id, new.text) == ("ann", "s", "Is called Ann.")
+    assert (new.scope, new.session_id, new.text) == (ANN, "s", "Is called Ann.")
     assert new.created_at == new.updated_at == NOW
 
 
@@ -123,4 +123,4 @@ def test_whatever_is_answered_each_fact_is_short_new_and_there_once(changes: Cha
     senses = [each.text.casefold().rstrip(".! ") for each in facts.values()]
     assert len(set(senses)) == len(senses) <= most
     assert all(0 < len(each.text) <= 500 and each.text == " ".join(each.text.split()) for each in facts.values())
-    assert all(each.scope == "ann" for each in facts.values())
+    assert all(each.scope == ANN for each in facts.values())

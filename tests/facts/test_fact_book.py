@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from halter.errors import ConfigurationError, UsageError
-from halter.sessions import FactBook
+from halter.sessions import FactBook, FactScope
 
-from .parts import Kept, fact
+from .parts import ANN, Kept, fact
 
 pytestmark = pytest.mark.virtual_time
 
@@ -33,8 +33,8 @@ async def test_what_is_added_is_listed_and_found(book: FactBook) -> None:
 
 async def test_a_fact_is_said_otherwise_and_loses_the_embedding_of_its_old_words(kept: Kept, book: FactBook) -> None:
     await kept.put(fact("Likes tea.", "1", session_id="s", embedding=(1.0, 0.0), created_at=5.0, recalled_at=6.0))
-    edited = await book.edit("ann", "1", "Likes green tea.")
-    assert await book.list("ann") == [edited]
+    edited = await book.edit(ANN, "1", "Likes green tea.")
+    assert await book.list(ANN) == [edited]
     assert (edited.text, edited.embedding) == ("Likes green tea.", None)
     assert (edited.session_id, edited.created_at, edited.recalled_at) == ("s", 5.0, 6.0)
     assert edited.updated_at > 6.0
@@ -57,7 +57,7 @@ async def test_all_of_one_is_forgotten_and_nothing_of_others(book: FactBook) -> 
 
 async def test_the_facts_of_others_are_out_of_reach(book: FactBook) -> None:
     tea = await book.add("ann", "Likes tea.")
-    with pytest.raises(UsageError, match="'bob' has no fact"):
+    with pytest.raises(UsageError, match="user 'bob' has no fact"):
         await book.edit("bob", tea.id, "Hates tea.")
     assert not await book.forget("bob", tea.id)
     assert await book.list("ann") == [tea]
@@ -73,7 +73,7 @@ async def test_what_is_no_fact_is_refused(book: FactBook, text: Any) -> None:
     assert await book.list("ann") == [tea]
 
 
-@pytest.mark.parametrize("scope", ["", 5, None, "x" * 257])
+@pytest.mark.parametrize("scope", ["", 5, None, "x" * 257, FactScope("user", ""), FactScope("dog", "ann")])  # pyright: ignore
 async def test_what_is_no_scope_is_refused(book: FactBook, scope: Any) -> None:
     calls = (book.list(scope), book.find(scope, "x"), book.add(scope, "x"), book.edit(scope, "1", "x"))
     for call in (*calls, book.forget(scope, "1"), book.forget_all(scope)):

@@ -15,9 +15,9 @@ from halter.facts.recalled import BEGIN
 from halter.hooks import Hooks
 from halter.messages import Message
 from halter.models.scripted import Scripted, calls
-from halter.sessions.records import Checkpoint, Session
+from halter.sessions.records import Checkpoint, FactScope, Session
 
-from .parts import Asked, Kept, changes, fact, learned
+from .parts import ANN, Asked, Kept, changes, fact, learned
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("quiet")]
 
@@ -50,7 +50,7 @@ async def test_what_was_said_in_one_conversation_is_known_in_another(kept: Kept)
     await agent.run("I am Ann, and I like tea.", session=kept.session("monday"))
     [result] = await learned()
     assert result.output == Learned(messages=2, put=2)
-    assert await kept.known() == ["Is called Ann.", "Likes tea."]
+    assert await kept.known(FactScope("user", "ann")) == ["Is called Ann.", "Likes tea."]
     await agent.run("What should I drink?", session=kept.session("tuesday"))
     assert model.requests[-1].messages[-1].text == told("Likes tea.", "Is called Ann.") + "What should I drink?"
     await learned()
@@ -91,7 +91,11 @@ async def test_the_facts_that_fit_come_first_and_only_so_many(kept: Kept) -> Non
     await kept.put(fact("Has a cat called Tom.", updated_at=0.5))
     [(name, data)] = await seen(agent_of(recall=3), "How is my cat?", kept)
     assert name == "memory.recalled"
-    assert data == {"scope": "ann", "facts": ["Has a cat called Tom.", "Thing number 19.", "Thing number 18."]}
+    assert data == {
+        "kind": "session",
+        "scope": "ann",
+        "facts": ["Has a cat called Tom.", "Thing number 19.", "Thing number 18."],
+    }
 
 
 async def test_of_somebody_who_has_told_little_all_is_known(kept: Kept) -> None:
@@ -103,7 +107,7 @@ async def test_of_somebody_who_has_told_little_all_is_known(kept: Kept) -> None:
 async def test_recalled_facts_are_noted_so_that_they_are_kept(kept: Kept) -> None:
     await kept.put(fact("Likes tea."), fact("Has a cat."))
     await seen(agent_of(recall=1), "tea?", kept)
-    recalled = {each.text: each.recalled_at for each in await kept.store.facts("ann")}
+    recalled = {each.text: each.recalled_at for each in await kept.store.facts(ANN)}
     assert recalled["Has a cat."] == 0.0 < recalled["Likes tea."]
 
 
@@ -125,9 +129,39 @@ async def test_a_scope_of_your_own(kept: Kept) -> None:
     agent = agent_of(learns=Scripted(changes("Likes tea.")), scope=scope)
     await agent.run("hi", session=kept.session("one"), context="the whole team")
     await learned()
-    assert await kept.known("the whole team") == ["Likes tea."]
+    assert await kept.known(FactScope("custom", "the whole team")) == ["Likes tea."]
     await agent.run("hi", session=kept.session("one"), context=None)
     assert runtime().runs(tag="memory") == []
+
+
+@pytest.mark.scenario("K101")
+async def test_a_session_without_a_user_shares_nothing_with_the_user_of_its_name(kept: Kept) -> None:
+    await kept.chats.create("hers", user="ann")
+    hers, nobodys = Asked(changes("Has cancer.")), Asked(changes("Likes tea."))
+    await agent_of(learns=hers).run("I have cancer.", session=kept.session("hers"))
+    await learned()
+    assert await seen(agent_of(learns=nobodys), "Who am I?", kept) == []
+    assert [known for known, _ in nobodys.data] == [[]]
+    assert await kept.known() == ["Likes tea."]
+    assert await kept.known(FactScope("user", "ann")) == ["Has cancer."]
+
+
+@pytest.mark.scenario("K101")
+async def test_a_name_that_a_function_gives_is_no_user_s(kept: Kept) -> None:
+    await kept.chats.facts.add("ann", "Likes tea.")
+    assert await seen(agent_of(scope=lambda _: "ann"), "tea?", kept) == []
+    [(_, data)] = await seen(agent_of(scope=lambda _: FactScope("user", "ann")), "tea?", kept)
+    assert data == {"kind": "user", "scope": "ann", "facts": ["Likes tea."]}
+
+
+@pytest.mark.scenario("K101")
+@pytest.mark.parametrize("name", ["Ann", "ann ", "Jos\u00e9", "Jose\u0301"])
+async def test_users_are_told_apart_by_every_character(kept: Kept, name: str) -> None:
+    for number, user in enumerate(["ann", "Ann", "ann ", "Jos\u00e9", "Jose\u0301"]):
+        await kept.chats.facts.add(user, f"Is number {number}.")
+        await kept.chats.create(f"{number}", user=user)
+    assert len(await kept.chats.facts.list(name)) == 1
+    assert len(await kept.chats.list(user=name)) == 1
 
 
 async def test_two_scopes_on_one_session_each_learn_from_all_of_it(kept: Kept) -> None:
@@ -140,10 +174,10 @@ async def test_two_scopes_on_one_session_each_learn_from_all_of_it(kept: Kept) -
         agent = Agent("scripted:hello", memory=Facts(learns, scope=scope))
         await agent.run(text, session=kept.session("ann"))
         await learned()
-    assert (await kept.known(), await kept.known("the house")) == (["Likes tea."], ["Has a cat."])
+    assert (await kept.known(), await kept.known(FactScope("custom", "the house"))) == (["Likes tea."], ["Has a cat."])
     heard = [[text for _, text in said] for learner in (of_her, of_the_house) for _, said in learner.data]
     assert heard == [["first", "hello"], ["second", "hello", "third", "hello"], ["first", "hello", "second", "hello"]]
-    assert await kept.store.known("ann") == {"ann": 6, "the house": 4}
+    assert await kept.store.known("ann") == {ANN: 6, FactScope("custom", "the house"): 4}
 
 
 async def test_a_scope_that_is_no_text_fails_the_run(kept: Kept) -> None:
@@ -167,7 +201,11 @@ async def test_a_run_goes_on_without_what_it_cannot_recall(
         patch.setattr(kept.store, "facts", facts)
         [(name, data)] = await seen(agent_of(), "hi", kept)
     assert name == "memory.unavailable"
-    assert data == {"scope": "ann", "why": "the database is gone" if how == "fails" else "TimeoutError"}
+    assert data == {
+        "kind": "session",
+        "scope": "ann",
+        "why": "the database is gone" if how == "fails" else "TimeoutError",
+    }
     assert [message.text for message in await kept.said()] == ["hi", "hello"]
 
 
@@ -205,7 +243,7 @@ async def test_a_turn_that_did_not_complete_teaches_nothing_until_one_has(kept: 
         run.cancel()
     assert (await run.finished()).status is RunStatus(how.replace("stopped", "cancelled"))
     assert await learned() == []
-    assert (await kept.store.known("ann")).get("ann", 0) == 0
+    assert (await kept.store.known("ann")).get(ANN, 0) == 0
     await Agent("scripted:Yes.", memory=memory).run("And now?", session=kept.session("ann"))
     await learned()
     [(_, said)] = learner.data
@@ -226,7 +264,7 @@ async def test_what_could_not_be_learned_is_caught_up_by_the_next(kept: Kept) ->
     await agent.run("first", session=kept.session("ann"))
     [failed] = await learned()
     assert failed.error is not None
-    assert (await kept.known(), (await kept.store.known("ann")).get("ann", 0)) == ([], 0)
+    assert (await kept.known(), (await kept.store.known("ann")).get(ANN, 0)) == ([], 0)
     await seen(agent, "second", kept)
     assert await kept.known() == ["Likes tea."]
     assert [text for _, text in learner.data[-1][1]] == ["first", "hello", "second", "hello"]
@@ -240,10 +278,10 @@ async def test_a_long_past_is_caught_up_in_pieces(kept: Kept) -> None:
     await agent.run("hi", session=kept.session("ann"))
     await learned()
     assert len(learner.requests) == 4
-    assert (await kept.store.known("ann")).get("ann", 0) == 16
+    assert (await kept.store.known("ann")).get(ANN, 0) == 16
     for _ in range(2):
         await seen(agent, "hi", kept)
-    assert (await kept.store.known("ann")).get("ann", 0) == len(await kept.said()) == 36
+    assert (await kept.store.known("ann")).get(ANN, 0) == len(await kept.said()) == 36
     heard = [text.partition(" ")[0] for _, said in learner.data for _, text in said]
     assert heard[:30] == [str(number) for number in range(30)]
 
@@ -257,7 +295,7 @@ async def test_what_was_compacted_is_learned_from_as_it_was_said(kept: Kept) -> 
     ]
     summary = Checkpoint(upto=3, messages=(Message.user("They have said hello."),), run_id="r")
     await kept.store.create(Session(id="ann"), said, summary)
-    await kept.store.change_facts("ann", session_id="ann", known_upto=1)
+    await kept.store.change_facts(ANN, session_id="ann", known_upto=1)
     learner = Asked(changes())
     await seen(agent_of(learns=learner), "hi", kept)
     assert [text for _, text in learner.data[0][1]] == ["Hello.", "I like tea.", "Ah.", "hi", "hello"]
@@ -285,7 +323,7 @@ async def test_what_somebody_edits_while_it_is_learned_stays_edited(kept: Kept) 
     answer = changes(replace=[([1], "Likes coffee."), ([2], "Has two cats.")])
     await agent_of(learns=Scripted(answer, pace=1.0)).run("hi", session=kept.session("ann"))
     await asyncio.sleep(0.5)
-    await kept.store.change_facts("ann", put=[fact("Likes green tea.", "1", updated_at=9.0)], forget=["2"])
+    await kept.store.change_facts(ANN, put=[fact("Likes green tea.", "1", updated_at=9.0)], forget=["2"])
     await learned()
     assert await kept.known() == ["Likes green tea."]
 
@@ -332,13 +370,13 @@ async def test_two_that_learn_of_one_person_do_it_one_after_the_other(kept: Kept
     assert len(runtime().runs(tag="memory")) == 2
     await learned()
     assert [known for known, _ in learner.data] == [[], ["Likes tea."]]
-    assert await kept.known() == ["Likes green tea."]
+    assert await kept.known(FactScope("user", "ann")) == ["Likes green tea."]
 
 
 async def test_what_another_process_has_learned_meanwhile_is_not_learned_twice(kept: Kept) -> None:
     await agent_of(learns=Scripted(changes("Likes tea."), pace=1.0)).run("hi", session=kept.session("ann"))
     await asyncio.sleep(0.5)
-    await kept.store.change_facts("ann", put=[fact("Drinks tea.")], session_id="ann", known_from=0, known_upto=2)
+    await kept.store.change_facts(ANN, put=[fact("Drinks tea.")], session_id="ann", known_from=0, known_upto=2)
     [result] = await learned()
     assert result.output == Learned()
     assert await kept.known() == ["Drinks tea."]
@@ -379,7 +417,7 @@ async def embed(texts: list[str]) -> list[tuple[float, ...]]:
 async def test_with_embeddings_facts_are_found_by_what_they_mean(kept: Kept) -> None:
     agent = agent_of(learns=Scripted(changes("Likes tea.", "Has a cat.", "Lives in Rome.")), embed=embed, recall=1)
     await seen(agent, "hi", kept)
-    assert all(each.embedding is not None for each in await kept.store.facts("ann"))
+    assert all(each.embedding is not None for each in await kept.store.facts(ANN))
     [(_, data)] = await seen(agent, "I am thirsty.", kept)
     assert data["facts"] == ["Likes tea."]
     [(_, data)] = await seen(agent, "My dog is ill.", kept)
@@ -397,7 +435,7 @@ async def test_facts_for_which_embedding_takes_too_long_are_known_without(kept: 
     [learning] = await learned()
     assert learning.is_completed
     assert asyncio.get_running_loop().time() - began == pytest.approx(EMBEDDING, abs=1.0)
-    [tea] = await kept.store.facts("ann")
+    [tea] = await kept.store.facts(ANN)
     assert (tea.text, tea.embedding) == ("Likes tea.", None)
 
 
@@ -408,7 +446,7 @@ async def test_what_was_added_by_hand_is_found_by_its_words_and_gets_its_embeddi
     agent = agent_of(embed=embed, recall=1)
     [(_, data)] = await seen(agent, "Where is the library?", kept)
     assert data["facts"] == ["Works in a library."]
-    assert all(each.embedding is not None for each in await kept.store.facts("ann"))
+    assert all(each.embedding is not None for each in await kept.store.facts(ANN))
 
 
 async def test_what_another_model_has_embedded_is_found_by_its_words_until_it_is_embedded_anew(kept: Kept) -> None:
@@ -420,7 +458,7 @@ async def test_what_another_model_has_embedded_is_found_by_its_words_until_it_is
     [(_, data)] = await seen(agent, "Do I like tea?", kept)
     assert data["facts"] == ["Likes tea."]
     await seen(agent, "My bike is red.", kept)
-    assert {len(each.embedding or ()) for each in await kept.store.facts("ann")} == {4}
+    assert {len(each.embedding or ()) for each in await kept.store.facts(ANN)} == {4}
     [(_, data)] = await seen(agent, "I am thirsty.", kept)
     assert data["facts"] == ["Likes tea."]
 
@@ -436,8 +474,8 @@ async def test_what_somebody_forgets_or_edits_while_it_is_embedded_stays_so(kept
     await kept.put(fact("A secret.", "1"), fact("Has a cat.", "2"))
     await agent_of(learns=Scripted(changes("Likes tea.")), embed=slow).run("hi", session=kept.session("ann"))
     await embedding.wait()
-    await kept.chats.facts.forget("ann", "1")
-    await kept.chats.facts.edit("ann", "2", "Has two cats.")
+    await kept.chats.facts.forget(ANN, "1")
+    await kept.chats.facts.edit(ANN, "2", "Has two cats.")
     go_on.set()
     await learned()
     assert sorted(await kept.known()) == ["Has two cats.", "Likes tea."]

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ from halter.errors import SessionNotFound, TurnLost
 from halter.messages import File, Image, Message, Opaque, Reasoning, Refusal, Text, ToolCall, ToolResult, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt, Ended, ReceiptLine, RunStatus
 from halter.sessions.port import Busy, Conversation, Lease, Query, RunQuery, Store, Taken, Which
-from halter.sessions.records import Checkpoint, Fact, LateResult, RunRecord, Session
+from halter.sessions.records import Checkpoint, Fact, FactScope, LateResult, RunRecord, ScopeKind, Session
 
 Open: TypeAlias = Callable[[], Store]
 Check: TypeAlias = Callable[[Open], Awaitable[None]]
@@ -35,6 +35,8 @@ GONE = f"{replace(Owner.here(), started=Owner.here().started + 1)}/1"  # the num
 LONG = 60.0  # seconds: nobody's lease runs out while a test lasts
 BRIEF = 0.02
 PATIENCE = 10.0
+
+ANN, BOB = FactScope("user", "ann"), FactScope("user", "bob")
 
 HI, HELLO = Message.user("hi"), Message.assistant("hello")
 WEATHER, SUNNY = Message.user("And the weather?"), Message.assistant("It is sunny.")
@@ -105,8 +107,9 @@ async def loaded(store: Store, session_id: str = "s", *, full: bool = False) -> 
 
 async def with_a_turn(store: Store, *messages: Message, run_id: str = "run-1", session_id: str = "s") -> None:
     """Somebody says this, in a whole turn."""
-    record = a_run(run_id, session_id)
-    turn = await taken(store, record)
+    turn = await taken(store, a_run(run_id, session_id))
+    record = await store.run(run_id)
+    assert record is not None
     await store.close(turn.lease, ended(record), turn.conversation.session.messages, messages)
 
 
@@ -669,15 +672,15 @@ async def what_is_cut_off_is_gone_with_the_compactions_that_reach_further(open: 
     early = Checkpoint(upto=4, messages=SUMMARY, run_id="run-1")
     await store.compact(turn.lease, early)
     await store.compact(turn.lease, Checkpoint(upto=8, messages=SUMMARY, run_id="run-1"))
-    await store.change_facts("u", session_id="s", known_upto=10)
-    await store.change_facts("v", session_id="s", known_upto=3)
+    await store.change_facts(ANN, session_id="s", known_upto=10)
+    await store.change_facts(BOB, session_id="s", known_upto=3)
     await store.cut(turn.lease, 6)
     conversation = await loaded(store)
     assert conversation.checkpoint == early
     assert list(conversation.messages) == HUNDRED[4:6]
     assert conversation.session.messages == 6
     assert await said(store, full=True) == HUNDRED[:6]
-    assert await store.known("s") == {"u": 6, "v": 3}
+    assert await store.known("s") == {ANN: 6, BOB: 3}
     assert await store.search("number 7") == []
     await store.cut(turn.lease, 4)
     assert (await loaded(store)).checkpoint == early
@@ -970,7 +973,7 @@ async def what_is_not_there_is_not_found(open: Open) -> None:
     assert await store.find(Query()) == []
     assert await store.runs(RunQuery()) == []
     assert await store.lost() == []
-    assert await store.facts("u") == []
+    assert await store.facts(ANN) == []
     assert await store.known("s") == {}
 
 
@@ -1118,7 +1121,7 @@ async def signs_in_what_is_asked_mean_nothing(open: Open) -> None:
     for text in SIGNS:
         await store.search(text)
         await store.find(Query(text=text))
-        await store.find_facts("u", text, limit=3)
+        await store.find_facts(ANN, text, limit=3)
     for text in ("a*", "-a", "^a", '"a"', "a AND b"):
         assert len(await store.search(text)) == 1, text
     for text in NOTHING:
@@ -1151,8 +1154,8 @@ async def a_deleted_session_leaves_nothing(open: Open) -> None:
         await with_a_turn(store, HI, HELLO, run_id=f"run-{session_id}", session_id=session_id)
         turn = await taken(store, a_run(f"again-{session_id}", session_id))
         await store.compact(turn.lease, Checkpoint(upto=1, messages=SUMMARY, run_id=f"again-{session_id}"))
-        fact = Fact(id=f"fact-{session_id}", scope="alice", text="likes tea", session_id=session_id)
-        await store.change_facts("alice", put=[fact], session_id=session_id, known_upto=1)
+        fact = Fact(id=f"fact-{session_id}", scope=ANN, text="likes tea", session_id=session_id)
+        await store.change_facts(ANN, put=[fact], session_id=session_id, known_upto=1)
         await store.queue(session_id, f"waits-{session_id}", HERE, lease_for=LONG, first=False)
         await store.send(f"again-{session_id}", [HI])
         await store.ask_to_stop(f"again-{session_id}", STOP)
@@ -1161,7 +1164,7 @@ async def a_deleted_session_leaves_nothing(open: Open) -> None:
     assert await store.load("s") is None
     assert [session.id for session in await store.find(Query())] == ["t"]
     assert {record.run_id for record in await store.runs(RunQuery())} == {"run-t", "again-t"}
-    assert [fact.id for fact in await store.facts("alice")] == ["fact-t"]
+    assert [fact.id for fact in await store.facts(ANN)] == ["fact-t"]
     assert await store.known("s") == {}
     asked = await store.asked(HERE)
     assert {*asked.stops, *(mail.run_id for mail in asked.mail)} == {"again-t"}
@@ -1214,8 +1217,9 @@ async def any_text_is_an_id(open: Open) -> None:
     store = open()
     for number, id in enumerate(AWKWARD_IDS):
         await with_a_turn(store, Message.user(f"it was {number}"), run_id=f"run of {id}"[:256], session_id=id)
-        fact = Fact(id=id, scope=id, text=f"number {number}", session_id=id)
-        await store.change_facts(id, put=[fact], session_id=id, known_upto=1)
+        scope = FactScope("user", id)
+        fact = Fact(id=id, scope=scope, text=f"number {number}", session_id=id)
+        await store.change_facts(scope, put=[fact], session_id=id, known_upto=1)
         await store.update(id, {"user": id, "tags": (id,)})
     for number, id in enumerate(AWKWARD_IDS):
         assert [message.text for message in await said(store, id)] == [f"it was {number}"]
@@ -1223,8 +1227,8 @@ async def any_text_is_an_id(open: Open) -> None:
         [record] = await store.runs(RunQuery(session_id=id))
         assert record.run_id == f"run of {id}"[:256]
         assert await store.run(record.run_id) == record
-        assert [fact.text for fact in await store.facts(id)] == [f"number {number}"]
-        assert await store.known(id) == {id: 1}
+        assert [fact.text for fact in await store.facts(FactScope("user", id))] == [f"number {number}"]
+        assert await store.known(id) == {FactScope("user", id): 1}
     for id in AWKWARD_IDS:
         assert await store.delete(id)
     assert await store.find(Query()) == []
@@ -1233,7 +1237,7 @@ async def any_text_is_an_id(open: Open) -> None:
 # --- facts --------------------------------------------------------------------------------------------------
 
 
-def a_fact(id: str, text: str, scope: str = "u", **more: Any) -> Fact:
+def a_fact(id: str, text: str, scope: FactScope = ANN, **more: Any) -> Fact:
     return Fact(id=id, scope=scope, text=text, **more)
 
 
@@ -1242,32 +1246,61 @@ async def facts_are_entered_replaced_and_forgotten_by_their_ids(open: Open) -> N
     store = open()
     first = a_fact("1", "likes tea \0 🙂", session_id="s", created_at=1.5, updated_at=2.5, embedding=(0.5, -1.25))
     second, third = a_fact("2", "has a cat", updated_at=2.0), a_fact("3", "lives in Rome", updated_at=1.0)
-    await store.change_facts("u", put=[first, second, third])
-    assert await store.facts("u") == [first, second, third]
+    await store.change_facts(ANN, put=[first, second, third])
+    assert await store.facts(ANN) == [first, second, third]
     newer = msgspec.structs.replace(second, text="has two cats", updated_at=9.0)
-    await store.change_facts("u", put=[newer], forget=["1", "nobody"])
-    assert await store.facts("u") == [newer, third]
-    assert await store.facts("u", limit=1) == [newer]
-    assert await store.facts("v") == []
+    await store.change_facts(ANN, put=[newer], forget=["1", "nobody"])
+    assert await store.facts(ANN) == [newer, third]
+    assert await store.facts(ANN, limit=1) == [newer]
+    assert await store.facts(BOB) == []
 
 
 @part_of_the_contract
 async def more_facts_than_a_statement_has_room_for_are_forgotten_at_once(open: Open) -> None:
     store = open()
-    await store.change_facts("u", put=[a_fact("1", "likes tea"), a_fact("32999", "has a cat")])
-    await store.change_facts("u", forget=[str(number) for number in range(33_000)])
-    assert await store.facts("u") == []
+    await store.change_facts(ANN, put=[a_fact("1", "likes tea"), a_fact("32999", "has a cat")])
+    await store.change_facts(ANN, forget=[str(number) for number in range(33_000)])
+    assert await store.facts(ANN) == []
 
 
 @part_of_the_contract
 async def facts_of_others_are_out_of_reach(open: Open) -> None:
     store = open()
-    await store.change_facts("u", put=[a_fact("1", "likes tea")])
-    await store.change_facts("v", put=[a_fact("2", "likes tea", "v")])
-    await store.change_facts("v", forget=["1"])
-    assert [fact.id for fact in await store.facts("u")] == ["1"]
-    assert [fact.id for fact in await store.find_facts("u", "tea", limit=5)] == ["1"]
-    assert [fact.id for fact in await store.find_facts("v", "tea", limit=5)] == ["2"]
+    await store.change_facts(ANN, put=[a_fact("1", "likes tea")])
+    await store.change_facts(BOB, put=[a_fact("2", "likes tea", BOB)])
+    await store.change_facts(BOB, forget=["1"])
+    assert [fact.id for fact in await store.facts(ANN)] == ["1"]
+    assert [fact.id for fact in await store.find_facts(ANN, "tea", limit=5)] == ["1"]
+    assert [fact.id for fact in await store.find_facts(BOB, "tea", limit=5)] == ["2"]
+
+
+@part_of_the_contract
+async def equal_names_of_different_kinds_and_spellings_have_nothing_in_common(open: Open) -> None:
+    store = open()
+    names = ["ann", "Ann", "ann ", "Jos\u00e9", "Jose\u0301", "\ufb01n", "fin", "user:ann", "ann\\"]
+    scopes = [FactScope(kind, name) for kind in get_args(ScopeKind) for name in names]
+    await store.create(Session(id="s"), HUNDRED)
+    for number, scope in enumerate(scopes):
+        fact = Fact(id="1", scope=scope, text=f"tea number {number}")
+        await store.change_facts(scope, put=[fact], session_id="s", known_upto=number)
+    for number, scope in enumerate(scopes):
+        assert [fact.text for fact in await store.facts(scope)] == [f"tea number {number}"]
+        assert [fact.scope for fact in await store.find_facts(scope, "tea", limit=9)] == [scope]
+    assert await store.known("s") == {scope: number for number, scope in enumerate(scopes)}
+    await store.change_facts(scopes[0], forget=["1"])
+    assert [len(await store.facts(scope)) for scope in scopes] == [0] + [1] * (len(scopes) - 1)
+
+
+@part_of_the_contract
+async def a_record_has_the_user_of_its_session(open: Open) -> None:
+    store = open()
+    for user in ("ann", "Ann", None):
+        await store.create(Session(id=f"of {user}", user=user))
+        await with_a_turn(store, HI, run_id=f"run of {user}", session_id=f"of {user}")
+    assert [record.run_id for record in await store.runs(RunQuery(user="ann"))] == ["run of ann"]
+    record = await store.run("run of ann")
+    assert record is not None
+    assert record.user == "ann"
 
 
 @part_of_the_contract
@@ -1280,10 +1313,10 @@ async def facts_are_found_by_the_words_that_they_share_the_best_first(open: Open
         "work": "Works in the morning in an office",
         "sea": "Goes to the sea in the summer",
     }
-    await store.change_facts("u", put=[a_fact(id, text) for id, text in texts.items()])
+    await store.change_facts(ANN, put=[a_fact(id, text) for id, text in texts.items()])
 
     async def found(text: str, limit: int = 5) -> list[str]:
-        return [fact.id for fact in await store.find_facts("u", text, limit=limit)]
+        return [fact.id for fact in await store.find_facts(ANN, text, limit=limit)]
 
     assert (await found("Which green TEA?"))[0] == "tea"
     assert set(await found("tea")) == {"tea", "cat"}
@@ -1298,13 +1331,13 @@ async def facts_are_found_by_the_words_that_they_share_the_best_first(open: Open
 async def how_far_a_session_was_learned_from_is_changed_with_its_facts(open: Open) -> None:
     store = open()
     await with_a_turn(store, *HUNDRED[:8])
-    await store.change_facts("u", put=[a_fact("1", "likes tea")], session_id="s", known_upto=4)
-    assert await store.known("s") == {"u": 4}
-    await store.change_facts("u", put=[a_fact("2", "has a cat")])
-    assert await store.known("s") == {"u": 4}
-    await store.change_facts("u", session_id="s", known_upto=8)
-    assert await store.known("s") == {"u": 8}
-    assert len(await store.facts("u")) == 2
+    await store.change_facts(ANN, put=[a_fact("1", "likes tea")], session_id="s", known_upto=4)
+    assert await store.known("s") == {ANN: 4}
+    await store.change_facts(ANN, put=[a_fact("2", "has a cat")])
+    assert await store.known("s") == {ANN: 4}
+    await store.change_facts(ANN, session_id="s", known_upto=8)
+    assert await store.known("s") == {ANN: 8}
+    assert len(await store.facts(ANN)) == 2
 
 
 @part_of_the_contract
@@ -1312,21 +1345,21 @@ async def who_learns_from_what_another_has_learned_from_changes_nothing(open: Op
     store = open()
     await with_a_turn(store, *HUNDRED[:8])
     put = [a_fact("1", "likes tea")]
-    assert await store.change_facts("u", put=put, session_id="s", known_from=0, known_upto=4)
+    assert await store.change_facts(ANN, put=put, session_id="s", known_from=0, known_upto=4)
     late = [a_fact("2", "drinks tea")]
-    assert not await open().change_facts("u", put=late, forget=["1"], session_id="s", known_from=0, known_upto=8)
-    assert [fact.id for fact in await store.facts("u")] == ["1"]
-    assert await store.known("s") == {"u": 4}
-    assert await store.change_facts("u", put=late, session_id="s", known_from=4, known_upto=8)
-    assert not await store.change_facts("u", put=late, session_id="gone", known_from=0, known_upto=8)
+    assert not await open().change_facts(ANN, put=late, forget=["1"], session_id="s", known_from=0, known_upto=8)
+    assert [fact.id for fact in await store.facts(ANN)] == ["1"]
+    assert await store.known("s") == {ANN: 4}
+    assert await store.change_facts(ANN, put=late, session_id="s", known_from=4, known_upto=8)
+    assert not await store.change_facts(ANN, put=late, session_id="gone", known_from=0, known_upto=8)
 
 
 @part_of_the_contract
 async def when_facts_were_recalled_is_noted(open: Open) -> None:
     store = open()
-    await store.change_facts("u", put=[a_fact("1", "a"), a_fact("2", "b")])
+    await store.change_facts(ANN, put=[a_fact("1", "a"), a_fact("2", "b")])
     await store.recalled(["1", "nobody"], 12.5)
-    assert {fact.id: fact.recalled_at for fact in await store.facts("u")} == {"1": 12.5, "2": 0.0}
+    assert {fact.id: fact.recalled_at for fact in await store.facts(ANN)} == {"1": 12.5, "2": 0.0}
 
 
 # --- many at once, and its own end --------------------------------------------------------------------------

@@ -21,13 +21,14 @@ from halter.errors import BusyError, ConfigurationError, SessionBusy, SessionNot
 from halter.messages import Text, ToolCall, ToolResult
 from halter.sessions import MemoryStore, Session, Sessions
 from halter.sessions.port import Lease, Store
-from halter.sessions.records import Checkpoint, Fact
+from halter.sessions.records import Checkpoint, Fact, FactScope
 
 from .contract import GONE, HELLO, HI, LONG, SUNNY, WEATHER, Open, a_run, ended, taken, taken_in_the_end, with_a_turn
 from .places import PLACES
 from .places import memory_store as memory_store
 
 ASKED = Message("assistant", (Text("Let me see."), ToolCall("c1", "look", "{}"), ToolCall("c2", "look", "{}")))
+ALICE, HER_WORK = FactScope("user", "alice"), FactScope("custom", "her work")
 FOUND = Message("tool", (ToolResult("c1", "sun"), ToolResult("c2", "wind")))
 TALK = [HI, HELLO, WEATHER, ASKED, FOUND, SUNNY]
 
@@ -294,10 +295,10 @@ def test_what_was_learned_of_its_user_is_not_learned_again_from_a_fork(on_chats:
         await chats.create("s", user="alice", messages=TALK)
         await chats.create("nobody's", messages=TALK)
         store = open_store()
-        for id, scope in (("s", "alice"), ("s", "her work"), ("nobody's", "nobody's")):
+        for id, scope in (("s", ALICE), ("s", HER_WORK), ("nobody's", FactScope("session", "nobody's"))):
             await store.change_facts(scope, session_id=id, known_upto=3)
         for at, known in ((None, 3), (2, 2)):
-            assert await store.known((await chats.fork("s", at=at)).id) == {"alice": known, "her work": known}
+            assert await store.known((await chats.fork("s", at=at)).id) == {ALICE: known, HER_WORK: known}
         assert await store.known((await chats.fork("nobody's")).id) == {}  # its facts are its own
 
     on_chats(body)
@@ -496,8 +497,8 @@ def test_a_deleted_session_is_gone_with_its_runs_records_facts_and_what_it_held(
     async def body(chats: Sessions) -> None:
         for id in ("s", "t"):
             await says.run("hello", session=chats.session(id), id=f"run-{id}")
-            fact = Fact(id=f"fact-{id}", scope="alice", text="likes tea", session_id=id)
-            await open_store().change_facts("alice", put=[fact])
+            fact = Fact(id=f"fact-{id}", scope=ALICE, text="likes tea", session_id=id)
+            await open_store().change_facts(ALICE, put=[fact])
         thing, other = held(chats.session("s").key, Thing), held(chats.session("t").key, Thing)
         async with a_live_run(chats) as run, a_live_run(chats, "t") as beside:
             waiting = waits.run("never said", session=chats.session("s"), on_busy="enqueue").start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -13,15 +14,17 @@ import pytest
 import sqlalchemy as sa
 
 from halter.errors import SessionsUnavailable
-from halter.sessions.records import Fact, Session
+from halter.sessions.port import RunQuery
+from halter.sessions.records import Fact, FactScope, Session
 from halter.sessions.sql import open_sql, schema
+from halter.sessions.sql.columns import escaped
 from halter.sessions.sql.dialects import Sqlite
 from halter.sessions.sql.migrations import NEWEST, POSTGRESQL, SQLITE, STEPS, Types, migrate
 from halter.sessions.sql.postgresql import _Pool
 from halter.sessions.sql.runs import _live
 from halter.sessions.sql.sqlite import _engine
 
-from .contract import HI, Open, said
+from .contract import ANN, HI, Open, said
 
 TABLES = {table.name: {column.name for column in table.columns} for table in schema.TABLES}
 
@@ -96,9 +99,9 @@ async def _what_was_there_is_there(where: str) -> None:
     conversation = await store.load("old")
     assert conversation is not None
     assert conversation.session == Session(id="old", title="Rome", created_at=1.5, updated_at=2.5)
-    fact = Fact(id="1", scope="u", text="likes tea")
-    assert await store.change_facts("u", put=[fact], session_id="old", known_from=0, known_upto=0)
-    assert await store.facts("u") == [fact]
+    fact = Fact(id="1", scope=ANN, text="likes tea")
+    assert await store.change_facts(ANN, put=[fact], session_id="old", known_from=0, known_upto=0)
+    assert await store.facts(ANN) == [fact]
     await store.aclose()
 
 
@@ -165,3 +168,80 @@ def test_those_who_open_an_empty_database_at_once_all_succeed(place: str, reques
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+# --- version 3: facts lie in separate key spaces ------------------------------------------------------------
+
+SESSIONS = {"of ann": "ann", "ann": None, "anonymous": None, "both": "both", "moved": "eve", "Jos\\e": "Jos\\e"}
+FACTS = {  # by the name and the session that a fact had: whose it is
+    ("ann", "of ann"): FactScope("user", "ann"),
+    ("ann", "ann"): FactScope("session", "ann"),
+    ("anonymous", "anonymous"): FactScope("session", "anonymous"),
+    ("both", "both"): FactScope("user", "both"),
+    ("bob", "moved"): FactScope("custom", "bob"),
+    ("team", "of ann"): FactScope("custom", "team"),
+    ("Jos\\e", "Jos\\e"): FactScope("user", "Jos\\e"),
+    ("ann", None): FactScope("user", "ann"),
+    ("anonymous", None): FactScope("session", "anonymous"),
+    ("team", None): FactScope("custom", "team"),
+    ("stranger", None): FactScope("user", "stranger"),
+}
+_FACT = (
+    "INSERT INTO halter_facts (scope, id, session_id, updated_at, recalled_at, data) VALUES (:s, :i, :o, 0, 2.5, :d)"
+)
+_SESSION = (
+    "INSERT INTO halter_sessions (id, user_id, known, title, title_words, tags, messages, generation, created_at, "
+    "updated_at) VALUES (:i, :u, :k, '', '', '', 0, 0, 1.5, 2.5)"
+)
+_RUN = (
+    "INSERT INTO halter_runs (run_id, session_id, owner, status, live, tags, started_at, ended_at, data) "
+    "VALUES (:r, :s, '', 'completed', 0, '', 0, 0, :d)"
+)
+
+
+def _as_of_version_2(connection: sa.Connection, types: Types) -> None:
+    migrate(connection, types, upto=2)
+    for id, user in SESSIONS.items():
+        names = {name for name, session in FACTS if session == id}
+        row = {"i": escaped(id), "u": user and escaped(user), "k": json.dumps(dict.fromkeys(names, 3)).encode()}
+        connection.execute(sa.text(_SESSION), row)
+        data = json.dumps({"run_id": f"run of {id}", "session_id": id, "status": "completed"}).encode()
+        connection.execute(sa.text(_RUN), {"r": escaped(f"run of {id}"), "s": escaped(id), "d": data})
+    for id, damage in (("broken", b"{"), ("empty", b"")):
+        connection.execute(sa.text(_SESSION), {"i": id, "u": "x", "k": damage})
+        connection.execute(sa.text(_RUN), {"r": id, "s": id, "d": damage})
+    for number, (name, session) in enumerate(FACTS):
+        data = json.dumps({"id": f"{number}", "scope": name, "text": f"tea {number}", "session_id": session}).encode()
+        row = {"s": escaped(name), "i": f"{number}", "o": session and escaped(session), "d": data}
+        connection.execute(sa.text(_FACT), row)
+
+
+async def _facts_are_apart(where: str) -> None:
+    store = open_sql(where, patience=5.0)
+    for number, ((_, session), scope) in enumerate(FACTS.items()):
+        fact = Fact(id=f"{number}", scope=scope, text=f"tea {number}", session_id=session, recalled_at=2.5)
+        assert fact in await store.facts(scope)
+    found = [fact.id for scope in set(FACTS.values()) for fact in await store.facts(scope)]
+    assert sorted(found, key=int) == [f"{number}" for number in range(len(FACTS))]
+    for id, user in SESSIONS.items():
+        assert await store.known(id) == {scope: 3 for (_, session), scope in FACTS.items() if session == id}
+        [record] = await store.runs(RunQuery(session_id=id))
+        assert record.user == user
+        assert record in await store.runs(RunQuery(user=user))
+    new = Fact(id="0", scope=FactScope("session", "x"), text="another key space")
+    await store.change_facts(new.scope, put=[new])
+    assert await store.facts(new.scope) == [new]
+    await store.aclose()
+
+
+@pytest.mark.scenario("K101")
+def test_facts_of_an_old_sqlite_file_are_put_into_the_key_spaces_that_they_came_from(tmp_path: Path) -> None:
+    with _engine(tmp_path / "old.db", "BEGIN IMMEDIATE").begin() as connection:
+        _as_of_version_2(connection, SQLITE)
+    asyncio.run(_facts_are_apart(str(tmp_path / "old.db")))
+
+
+@pytest.mark.scenario("K101")
+def test_facts_of_an_old_postgresql_are_put_into_the_key_spaces_that_they_came_from(postgres_url: str) -> None:
+    asyncio.run(_in(postgres_url, lambda connection: _as_of_version_2(connection, POSTGRESQL)))
+    asyncio.run(_facts_are_apart(postgres_url))

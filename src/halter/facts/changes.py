@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from halter.core.ids import new_id
 from halter.sessions.fact_book import LONGEST_FACT, as_fact
-from halter.sessions.records import Fact
+from halter.sessions.records import Fact, FactScope
 
 MOST_CHANGES = 30  # of each kind, in one answer
 TICK = 1e-6  # seconds between two facts of one answer
@@ -47,7 +47,7 @@ def held(
     numbered: Sequence[Fact],
     known: Sequence[Fact],
     *,
-    scope: str,
+    scope: FactScope,
     session_id: str | None,
     now: float,
 ) -> Held:
@@ -89,7 +89,7 @@ class _Working:
     def drop(self, numbers: Iterable[int]) -> None:
         self.forget += [fact.id for fact in self._taken(numbers)]
 
-    def add(self, text: str, scope: str, session_id: str | None, now: float) -> None:
+    def add(self, text: str, scope: FactScope, session_id: str | None, now: float) -> None:
         if text and _sense(text) not in self.senses:
             self.senses.add(_sense(text))
             self.put.append(Fact(id=new_id(), scope=scope, text=text, session_id=session_id, created_at=now))

@@ -11,9 +11,10 @@ from halter.core.ports import Model
 from halter.errors import ConfigurationError
 from halter.facts.asking import TEMPLATE
 from halter.models.names import as_model
+from halter.sessions.records import FactScope
 
 Embed: TypeAlias = Callable[[list[str]], Awaitable[Sequence[Sequence[float]]]]
-Scope: TypeAlias = Callable[[RunContext], str | None]
+Scope: TypeAlias = Callable[[RunContext], str | FactScope | None]
 
 
 class Facts:
@@ -25,7 +26,8 @@ class Facts:
 
     `model`: who learns, a name or a model object; the agent's own, if it is left out. `scope`: of whom something is
     known, a plain function of the run's context; by default the session's user, and the session itself where that has
-    none; what it returns `None` for is neither recalled nor learned from. `recall`: how many facts are told to the
+    none. A text that it returns is a name of its own kind, which no user and no session shares; it may also return a
+    `FactScope`; `None`: nothing is recalled or learned. `recall`: how many facts are told to the
     model at most. `most`: how many are kept of one scope; beyond it, those are forgotten which have not been learned,
     changed or recalled for longest. `embed`: an async function that turns a list of texts into one vector each; with
     it, facts are found by their meaning, and else by their words. `template`: the instructions of the model that

@@ -200,7 +200,9 @@ class Learning(Runnable[Learned]):
             others = [fact for fact in rest if fact.embedding is not None and {len(fact.embedding)} != lengths]
             put += await self._with_vectors(others[:MOST_EMBEDDED] if lengths else ())  # by another model than now
         except Exception as error:
-            _logger.warning("facts of %s got no embeddings: %s", self._whose.scope, str(error) or type(error).__name__)
+            _logger.warning(
+                "facts of %s got no embeddings: %s", self._whose.scope.name, str(error) or type(error).__name__
+            )
             return holding
         return msgspec.structs.replace(holding, put=tuple(put))
 

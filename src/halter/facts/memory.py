@@ -14,6 +14,7 @@ from halter.facts.recalled import Recalled
 from halter.facts.recalling import fitting
 from halter.facts.whose import Whose, whose
 from halter.messages import Message
+from halter.sessions.records import FactScope
 
 PATIENCE = 5.0  # seconds for recalling: an answer that knows less is better than none
 LONGEST_QUESTION = 4_000  # characters of the input by which facts are looked for
@@ -47,12 +48,12 @@ class Memory:
                 found = await fitting(self._facts, about.store, about.scope, text, ctx)
         except Exception as error:
             why = str(error) or type(error).__name__
-            _logger.warning("run %s goes on without what is known of %s: %s", ctx.run_id, about.scope, why)
-            ctx.emit("memory.unavailable", {"scope": about.scope, "why": why})
+            _logger.warning("run %s goes on without what is known of %s: %s", ctx.run_id, about.scope.name, why)
+            ctx.emit("memory.unavailable", {**_as_data(about.scope), "why": why})
             return
         self._recalled = Recalled(tuple(found), asked[-1] if asked else None)
         if found:
-            ctx.emit("memory.recalled", {"scope": about.scope, "facts": [fact.text for fact in found]})
+            ctx.emit("memory.recalled", {**_as_data(about.scope), "facts": [fact.text for fact in found]})
 
     def told_with(self, told: Sequence[Message]) -> Sequence[Message]:
         """The conversation as the model gets it, with what was recalled."""
@@ -68,3 +69,8 @@ class Memory:
             learning = Learning(self._facts, self._model, self._whose, recalled)
             run_id = self._ctx.start_in_background(learning, tags=TAGS)
             self._ctx.emit("memory.learning", {"run_id": run_id})
+
+
+def _as_data(scope: FactScope) -> dict[str, str]:
+    """In an event."""
+    return {"kind": scope.kind, "scope": scope.name}

@@ -8,12 +8,12 @@ from halter.core.context import RunContext
 from halter.facts.facts import Facts
 from halter.facts.nearness import Vector, nearest, units
 from halter.sessions.port import Store
-from halter.sessions.records import Fact
+from halter.sessions.records import Fact, FactScope
 
 AT_ONCE = 50_000  # numbers that are compared on the loop: some milliseconds
 
 
-async def fitting(facts: Facts, store: Store, scope: str, text: str, ctx: RunContext) -> list[Fact]:
+async def fitting(facts: Facts, store: Store, scope: FactScope, text: str, ctx: RunContext) -> list[Fact]:
     """The best `facts.recall` of a scope, the best first. Raises what the store and `embed` raise.
 
     Where fewer fit, the newest fill the list: of somebody who has told little all is known, whatever words are used.

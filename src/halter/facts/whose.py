@@ -11,6 +11,7 @@ from halter.core.run import Run
 from halter.facts.facts import Scope
 from halter.sessions import given
 from halter.sessions.port import Store
+from halter.sessions.records import FactScope, Session
 from halter.sessions.turn import Turn
 
 
@@ -18,7 +19,7 @@ class Whose(msgspec.Struct, frozen=True):
     """`scope`: of whom something is known. `turn`: the run that has the session's turn."""
 
     store: Store
-    scope: str
+    scope: FactScope
     session_id: str
     turn: Run[Any]
 
@@ -26,12 +27,20 @@ class Whose(msgspec.Struct, frozen=True):
 def whose(ctx: RunContext, scope: Scope | None) -> Whose | None:
     """`None`: the run belongs to no session, or `scope` says that nothing is to be known.
 
-    Raises what `scope` raises, and `ConfigurationError` if it returns no name of 1 to 256 characters.
+    Raises what `scope` raises, and `ConfigurationError` if it returns neither a name of 1 to 256 characters nor a
+    `FactScope`.
     """
     turn = ctx.session_turn
     if not isinstance(turn, Turn) or turn.session_id is None:
         return None
-    name = (turn.session.user or turn.session_id) if scope is None else scope(ctx)
-    if name is None:
+    found = of_session(turn.session) if scope is None else scope(ctx)
+    if found is None:
         return None
-    return Whose(turn.store, given.name("what scope() returns", name), turn.session_id, turn.run)
+    if not isinstance(found, FactScope):
+        found = FactScope("custom", given.name("what scope() returns", found))
+    return Whose(turn.store, given.scope(found), turn.session_id, turn.run)
+
+
+def of_session(session: Session) -> FactScope:
+    """Its user's; its own, where it has no user."""
+    return FactScope("session", session.id) if session.user is None else FactScope("user", session.user)

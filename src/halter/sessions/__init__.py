@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from halter.sessions.port import Store as Store
     from halter.sessions.records import Damage as Damage
     from halter.sessions.records import Fact as Fact
+    from halter.sessions.records import FactScope as FactScope
     from halter.sessions.records import Hit as Hit
     from halter.sessions.records import LateResult as LateResult
     from halter.sessions.records import RunRecord as RunRecord
@@ -28,6 +29,7 @@ _WHERE = {
     "Damage": "halter.sessions.records",
     "Fact": "halter.sessions.records",
     "FactBook": "halter.sessions.fact_book",
+    "FactScope": "halter.sessions.records",
     "Hit": "halter.sessions.records",
     "LateResult": "halter.sessions.records",
     "MemoryStore": "halter.sessions.memory.store",

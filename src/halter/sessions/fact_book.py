@@ -12,7 +12,7 @@ from halter.core.ids import new_id
 from halter.errors import ConfigurationError, UsageError
 from halter.sessions import given
 from halter.sessions.port import Store
-from halter.sessions.records import Fact
+from halter.sessions.records import Fact, FactScope
 
 LONGEST_FACT = 500  # characters
 Found: TypeAlias = list[Fact]  # in the class below, `list` is a method
@@ -24,8 +24,9 @@ def as_fact(text: str) -> str:
 
 
 class FactBook:
-    """The facts of each scope: the user whose sessions they come from, or the session itself where that has no user.
+    """The facts of users, of sessions without a user, and of names that a `scope` function gave.
 
+    `scope` is the name of a user, or a `FactScope`: `FactScope("session", "monday")`, `FactScope("custom", "team")`.
     Each method may be cancelled at any point: what it changes is one transaction. All raise `SessionsUnavailable` if
     the place where sessions are kept fails, and `ConfigurationError` for a scope or an id that is no text.
     """
@@ -33,50 +34,51 @@ class FactBook:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def list(self, scope: str, limit: int | None = None) -> Found:
+    async def list(self, scope: str | FactScope, limit: int | None = None) -> Found:
         """What is known, the newest first; at most `limit` facts, all if it is `None`."""
         most = None if limit is None else given.most(limit)
-        return await self._store.facts(given.name("scope", scope), limit=most)
+        return await self._store.facts(given.scope(scope), limit=most)
 
-    async def find(self, scope: str, text: str, *, limit: int = 10) -> Found:
+    async def find(self, scope: str | FactScope, text: str, *, limit: int = 10) -> Found:
         """The facts that share words with the text, the best first."""
         most = given.most(limit)
-        return await self._store.find_facts(given.name("scope", scope), checked.text("text", text), limit=most)
+        return await self._store.find_facts(given.scope(scope), checked.text("text", text), limit=most)
 
-    async def add(self, scope: str, text: str) -> Fact:
+    async def add(self, scope: str | FactScope, text: str) -> Fact:
         """Adds a fact of 1 to 500 characters, in one line. Raises `ConfigurationError` for any other text."""
         now = time.time()
-        fact = Fact(id=new_id(), scope=given.name("scope", scope), text=_text(text), created_at=now, updated_at=now)
+        fact = Fact(id=new_id(), scope=given.scope(scope), text=_text(text), created_at=now, updated_at=now)
         await self._store.change_facts(fact.scope, put=(fact,))
         return fact
 
-    async def edit(self, scope: str, id: str, text: str) -> Fact:
+    async def edit(self, scope: str | FactScope, id: str, text: str) -> Fact:
         """Says it otherwise; `text` as in `add`. Raises `UsageError` if this scope has no fact of this id."""
         told = _text(text)
-        fact = await self._known(scope, id)
+        of = given.scope(scope)
+        fact = await self._known(of, id)
         if fact is None:
-            raise UsageError(f"{scope!r} has no fact of the id {id!r}")
+            raise UsageError(f"{of.kind} {of.name!r} has no fact of the id {id!r}")
         # What stood for the old words stands for nothing now: agents that use embeddings make a new one.
         fact = msgspec.structs.replace(fact, text=told, embedding=None, updated_at=time.time())
-        await self._store.change_facts(scope, put=(fact,))
+        await self._store.change_facts(of, put=(fact,))
         return fact
 
-    async def forget(self, scope: str, id: str) -> bool:
+    async def forget(self, scope: str | FactScope, id: str) -> bool:
         """Deletes a fact; False if this scope has none of this id."""
         if await self._known(scope, id) is None:
             return False
-        await self._store.change_facts(scope, forget=(id,))
+        await self._store.change_facts(given.scope(scope), forget=(id,))
         return True
 
-    async def forget_all(self, scope: str) -> int:
+    async def forget_all(self, scope: str | FactScope) -> int:
         """Deletes all that is known; how much it was."""
-        known = await self._store.facts(given.name("scope", scope))
-        await self._store.change_facts(scope, forget=[fact.id for fact in known])
+        known = await self._store.facts(given.scope(scope))
+        await self._store.change_facts(given.scope(scope), forget=[fact.id for fact in known])
         return len(known)
 
-    async def _known(self, scope: str, id: str) -> Fact | None:
+    async def _known(self, scope: str | FactScope, id: str) -> Fact | None:
         given.name("id", id)
-        known = await self._store.facts(given.name("scope", scope))
+        known = await self._store.facts(given.scope(scope))
         return next((fact for fact in known if fact.id == id), None)
 
     def __repr__(self) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from halter import checked
 from halter.core.settings import seconds
 from halter.errors import ConfigurationError
 from halter.sessions.recording import as_data
+from halter.sessions.records import FactScope, ScopeKind
 
+KINDS: tuple[ScopeKind, ...] = get_args(ScopeKind)
 LONGEST_NAME = 256  # characters
 ALL = 2**48  # more than there can be of anything
 
@@ -47,6 +49,15 @@ def metadata(value: Any) -> dict[str, Any]:
 
 def user(value: Any) -> str | None:
     return None if value is None else name("user", value)
+
+
+def scope(value: Any) -> FactScope:
+    """Whose facts: a `FactScope`, or the name of a user. Raises `ConfigurationError`."""
+    if not isinstance(value, FactScope):
+        return FactScope("user", name("the user whose facts these are", value))
+    checked.one_of("the kind of a FactScope", value.kind, KINDS)
+    name("the name of a FactScope", value.name)
+    return value
 
 
 def title(value: Any) -> str:

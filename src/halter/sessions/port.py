@@ -17,7 +17,7 @@ from msgspec import UNSET
 from halter.errors import SessionNotFound, TurnLost
 from halter.messages import Message
 from halter.outcome import Cancellation
-from halter.sessions.records import Checkpoint, Damage, Fact, Hit, LateResult, RunRecord, Session
+from halter.sessions.records import Checkpoint, Damage, Fact, FactScope, Hit, LateResult, RunRecord, Session
 
 Which: TypeAlias = Literal["there", "lost"]  # a session that is there; one that is, for a run that was lost on it
 MailState: TypeAlias = Literal["waiting", "taken", "returned"]
@@ -95,6 +95,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which run records, newest first. `since`, `until`: of their start, seconds since the epoch."""
 
     session_id: str | None = None
+    user: str | None = None
     status: str | None = None
     tag: str | None = None
     since: float | None = None
@@ -216,7 +217,7 @@ class Store(Protocol):
         messages: Sequence[Message] = (),
         checkpoint: Checkpoint | None = None,
         *,
-        known: Mapping[str, int] | None = None,
+        known: Mapping[FactScope, int] | None = None,
     ) -> bool:
         """Makes a session with all that is given; False, and nothing, if there is one of this id."""
         ...
@@ -258,17 +259,17 @@ class Store(Protocol):
 
     # --- facts ----------------------------------------------------------------------------------------------
 
-    async def facts(self, scope: str, *, limit: int | None = None) -> list[Fact]:
+    async def facts(self, scope: FactScope, *, limit: int | None = None) -> list[Fact]:
         """The newest first."""
         ...
 
-    async def find_facts(self, scope: str, text: str, *, limit: int) -> list[Fact]:
+    async def find_facts(self, scope: FactScope, text: str, *, limit: int) -> list[Fact]:
         """Those that share words with the text, the best first: more and rarer words count more."""
         ...
 
     async def change_facts(
         self,
-        scope: str,
+        scope: FactScope,
         *,
         put: Sequence[Fact] = (),
         forget: Collection[str] = (),
@@ -284,7 +285,7 @@ class Store(Protocol):
         """
         ...
 
-    async def known(self, session_id: str) -> Mapping[str, int]:
+    async def known(self, session_id: str) -> Mapping[FactScope, int]:
         """By scope, up to which message facts were taken from this session; after a `cut`, never more than are left."""
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -57,14 +57,16 @@ class LateResult(msgspec.Struct, frozen=True, kw_only=True):
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run, from its start to how it ended.
 
-    `owner`: the process and the event loop that carry it. `keep`: what becomes of its turn if it is stopped. `base`:
-    messages of the session before it. `input`: what was asked, as text. `cost`: US dollars, `None` if a price is not
-    known. `late`: what came of its tool calls after its end. `started_at`, `ended_at`: seconds since the epoch.
+    `user`: who talked: the session's user when the run began. `owner`: the process and the event loop that carry it.
+    `keep`: what becomes of its turn if it is stopped. `base`: messages of the session before it. `input`: what was
+    asked, as text. `cost`: US dollars, `None` if a price is not known. `late`: what came of its tool calls after its
+    end. `started_at`, `ended_at`: seconds since the epoch.
     Without content (`store_content=False`), `input`, `text`, and what errors and stops say are empty.
     """
 
     run_id: str
     session_id: str | None = None
+    user: str | None = None
     name: str = ""
     kind: str = ""
     model: str | None = None
@@ -94,6 +96,21 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+ScopeKind: TypeAlias = Literal["user", "session", "custom"]
+
+
+class FactScope(msgspec.Struct, frozen=True):
+    """The owner of facts. Equal names of different kinds have nothing in common.
+
+    `kind`: `"user"`, the user of sessions; `"session"`, one session that has no user; `"custom"`, a name that an
+    agent's own `scope` function gave. `name`: the user's name, the session's id, or that name; names are compared
+    character by character.
+    """
+
+    kind: ScopeKind
+    name: str
+
+
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is known of somebody, or of one conversation.
 
@@ -102,7 +119,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    scope: str
+    scope: FactScope
     text: str
     session_id: str | None = None
     created_at: float = 0.0

@@ -33,7 +33,7 @@ from halter.sessions.opening import opened
 from halter.sessions.place import Place, SessionRef
 from halter.sessions.port import Conversation, Query, RunQuery, Store
 from halter.sessions.reading import as_left, as_told, before, compacted, sealed
-from halter.sessions.records import Damage, Hit, RunRecord, Session
+from halter.sessions.records import Damage, FactScope, Hit, RunRecord, Session
 from halter.sessions.repair import recover
 from halter.sessions.rewinding import rewind
 from halter.sessions.titles import first_words
@@ -173,8 +173,9 @@ class Sessions:
         upto = whole_cut(said, min(len(said), _within(there, len(said) if at is None else at)))
         session = replace(session, id=new, state=session.state if upto == len(said) else None)
         checkpoint = found.checkpoint if found.checkpoint is not None and found.checkpoint.upto <= upto else None
+        own = FactScope("session", id)
         # Not to be learned again, as somebody may have had it forgotten since; but of the session itself it is.
-        known = {of: min(far, upto) for of, far in (await self._store.known(id)).items() if of != id}
+        known = {of: min(far, upto) for of, far in (await self._store.known(id)).items() if of != own}
         return await self._made(session, replace(found, messages=said[:upto], checkpoint=checkpoint), known=known)
 
     async def rewind(self, id: str, to: int) -> Session:
@@ -260,6 +261,7 @@ class Sessions:
         self,
         *,
         session: str | None = None,
+        user: str | None = None,
         status: str | None = None,
         tag: str | None = None,
         since: float | None = None,
@@ -267,10 +269,12 @@ class Sessions:
         limit: int = 100,
         offset: int = 0,
     ) -> Records:
-        """The records of runs, the newest first. `since`, `until`: of their start, seconds since the epoch."""
+        """The records of runs, the newest first. `user`: of runs in which this user talked. `since`, `until`: of their
+        start, seconds since the epoch.
+        """
         if status is not None:
             checked.one_of("status", status, tuple(RunStatus))
-        what = given.texts(session_id=session, status=status, tag=tag)
+        what = given.texts(session_id=session, user=user, status=status, tag=tag)
         query = RunQuery(**what, **given.times(since=since, until=until), **given.page(limit, offset))
         await self._begin()
         return await self._store.runs(query)
@@ -364,7 +368,12 @@ class Sessions:
         return [record for record in await self._store.lost() if record.session_id == id]
 
     async def _made(
-        self, session: Session, content: Conversation, *, is_new: bool = True, known: Mapping[str, int] | None = None
+        self,
+        session: Session,
+        content: Conversation,
+        *,
+        is_new: bool = True,
+        known: Mapping[FactScope, int] | None = None,
     ) -> Session:
         now = time.time()
         if is_new:

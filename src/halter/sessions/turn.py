@@ -152,6 +152,7 @@ class Turn:
         if isinstance(found, Busy):
             return found
         self._lease, self._ticket = found.lease, None
+        self._record = msgspec.structs.replace(self._record, user=found.conversation.session.user)
         self._conversation = await self._whole_conversation(found)
         return None
 

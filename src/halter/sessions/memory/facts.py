@@ -6,21 +6,21 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from halter.sessions.records import Fact
+from halter.sessions.records import Fact, FactScope
 
 
 class KeptFacts:
     """The facts of each scope, by their ids."""
 
     def __init__(self) -> None:
-        self._scopes: dict[str, dict[str, Fact]] = {}
+        self._scopes: dict[FactScope, dict[str, Fact]] = {}
 
-    def of(self, scope: str) -> list[Fact]:
+    def of(self, scope: FactScope) -> list[Fact]:
         """The newest first."""
         facts = self._scopes.get(scope, {}).values()
         return sorted(facts, key=lambda fact: (fact.updated_at, fact.id), reverse=True)
 
-    def change(self, scope: str, put: Sequence[Fact], forget: Collection[str]) -> None:
+    def change(self, scope: FactScope, put: Sequence[Fact], forget: Collection[str]) -> None:
         facts = self._scopes.setdefault(scope, {})
         for id in forget:
             facts.pop(id, None)

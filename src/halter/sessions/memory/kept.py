@@ -14,7 +14,7 @@ from halter.core.owner import is_dead
 from halter.errors import UsageError
 from halter.messages import Message
 from halter.sessions.port import Conversation, Lease
-from halter.sessions.records import Checkpoint, Session
+from halter.sessions.records import Checkpoint, FactScope, Session
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class KeptSession:
         session: Session,
         messages: Sequence[Message] = (),
         checkpoint: Checkpoint | None = None,
-        known: Mapping[str, int] | None = None,
+        known: Mapping[FactScope, int] | None = None,
     ) -> None:
         self.about = copied(session)
         self.messages = list(messages)

@@ -126,6 +126,7 @@ class KeptRuns:
 def _fits(record: RunRecord, query: RunQuery) -> bool:
     return (
         query.session_id in (None, record.session_id)
+        and query.user in (None, record.user)
         and query.status in (None, record.status)
         and (query.tag is None or query.tag in record.tags)
         and (query.since is None or record.started_at >= query.since)

@@ -37,7 +37,7 @@ from halter.sessions.port import (
     check_is_still,
 )
 from halter.sessions.ranking import best
-from halter.sessions.records import Checkpoint, Damage, Fact, Hit, LateResult, RunRecord, Session
+from halter.sessions.records import Checkpoint, Damage, Fact, FactScope, Hit, LateResult, RunRecord, Session
 from halter.sessions.words import shown_text, words
 
 # One for all stores, and taken around a fork: a child must not find it held by a thread that it does not have. The
@@ -94,7 +94,7 @@ class MemoryStore:
             before = self._runs.get(record.run_id)
             was_lost = before is not None and not before.status.is_final  # taken once more, so that it can be ended
             base = before.base if before is not None and was_lost else len(kept.messages)
-            self._runs.put(msgspec.structs.replace(record, base=base), generation)
+            self._runs.put(msgspec.structs.replace(record, base=base, user=kept.about.user), generation)
             lost = tuple(self._lost(now, of=id))
             lease = Lease(session_id=id, run_id=record.run_id, generation=generation)
             return Taken(lease=lease, conversation=kept.conversation(full=False), lost=lost, before=before)
@@ -219,7 +219,7 @@ class MemoryStore:
         messages: Sequence[Message] = (),
         checkpoint: Checkpoint | None = None,
         *,
-        known: Mapping[str, int] | None = None,
+        known: Mapping[FactScope, int] | None = None,
     ) -> bool:
         made = KeptSession(session, messages, checkpoint, known)
         with _lock:
@@ -276,18 +276,18 @@ class MemoryStore:
 
     # --- facts ----------------------------------------------------------------------------------------------
 
-    async def facts(self, scope: str, *, limit: int | None = None) -> list[Fact]:
+    async def facts(self, scope: FactScope, *, limit: int | None = None) -> list[Fact]:
         with _lock:
             return self._facts.of(scope)[:limit]
 
-    async def find_facts(self, scope: str, text: str, *, limit: int) -> list[Fact]:
+    async def find_facts(self, scope: FactScope, text: str, *, limit: int) -> list[Fact]:
         with _lock:
             facts = self._facts.of(scope)
         return best(facts, text, limit)
 
     async def change_facts(
         self,
-        scope: str,
+        scope: FactScope,
         *,
         put: Sequence[Fact] = (),
         forget: Collection[str] = (),
@@ -304,7 +304,7 @@ class MemoryStore:
                 kept.known[scope] = known_upto
             return True
 
-    async def known(self, session_id: str) -> Mapping[str, int]:
+    async def known(self, session_id: str) -> Mapping[FactScope, int]:
         with _lock:
             kept = self._sessions.get(session_id)
             return dict(kept.known) if kept is not None else {}

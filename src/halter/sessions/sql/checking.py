@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from halter.messages import Message, Text, ToolResult
 from halter.outcome import Cancellation
-from halter.sessions.records import Checkpoint, Damage, Fact, RunRecord
+from halter.sessions.records import Checkpoint, Damage, RunRecord
 from halter.sessions.sql.columns import Unreadable, any_json, packed, unpacked
 from halter.sessions.sql.conversations import enter
+from halter.sessions.sql.facts import StoredFact
+from halter.sessions.sql.held import unpacked_known
 from halter.sessions.sql.runs import RECORD, made_up
 from halter.sessions.sql.schema import (
     checkpoints,
@@ -91,20 +93,22 @@ def _step(repair: Repair, row: Any) -> Step[None]:
 # --- what is looked at, in this order -----------------------------------------------------------------------
 
 
+_SESSION: dict[str, Callable[[Any], object]] = {"metadata": any_json, "state": any_json, "known": unpacked_known}
+
+
 def _read_session(row: Any) -> None:
-    any_json(row.metadata)
-    any_json(row.state)
-    any_json(row.known)
+    for name, read in _SESSION.items():
+        read(getattr(row, name))
 
 
 def _repair_session(tx: Transaction, row: Any) -> None:
-    kept = {name: _readable(getattr(row, name)) for name in ("metadata", "state", "known")}
+    kept = {name: _readable(getattr(row, name), read) for name, read in _SESSION.items()}
     tx.execute(sa.update(sessions).where(sessions.c.key == row.key).values(kept))
 
 
-def _readable(data: bytes | None) -> bytes | None:
+def _readable(data: bytes | None, read: Callable[[Any], object]) -> bytes | None:
     try:
-        any_json(data)
+        read(data)
     except Unreadable:
         return None
     return data
@@ -286,7 +290,7 @@ PLACES: tuple[Place, ...] = (
         "fact",
         sa.select(facts.c.key, facts.c.session_id, facts.c.id, facts.c.data),
         facts.c.key,
-        lambda row: unpacked(row.data, Fact),
+        lambda row: unpacked(row.data, StoredFact),
         _repair_fact,
         "it is deleted",
         lambda row: row.id,

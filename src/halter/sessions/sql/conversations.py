@@ -14,7 +14,7 @@ from halter.sessions.port import Conversation, Lease
 from halter.sessions.records import Checkpoint
 from halter.sessions.sql.columns import Unreadable, packed, packed_data, unpacked, unpacked_all
 from halter.sessions.sql.damaged import damaged, tell
-from halter.sessions.sql.held import about, change, held, known_in, session_of
+from halter.sessions.sql.held import about, change, held, known_in, packed_known, session_of
 from halter.sessions.sql.schema import between, checkpoints, from_position, message_words, messages, number_of
 from halter.sessions.sql.transaction import Transaction
 from halter.sessions.words import shown_text, words
@@ -75,7 +75,7 @@ def _shortened(tx: Transaction, row: Any, to: int) -> dict[str, Any]:
         return {}
     tx.execute(sa.delete(checkpoints).where(checkpoints.c.session_key == row.key, checkpoints.c.upto > to))
     known = known_in(row)
-    return {"known": packed({scope: min(upto, to) for scope, upto in known.items()})} if known else {}
+    return {"known": packed_known({scope: min(upto, to) for scope, upto in known.items()})} if known else {}
 
 
 def cut(tx: Transaction, lease: Lease, to: int, of_run: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -9,8 +10,8 @@ import sqlalchemy as sa
 
 from halter.errors import TurnLost
 from halter.sessions.port import Lease
-from halter.sessions.records import Session
-from halter.sessions.sql.columns import Unreadable, any_json
+from halter.sessions.records import FactScope, ScopeKind, Session
+from halter.sessions.sql.columns import Unreadable, any_json, packed, unpacked
 from halter.sessions.sql.damaged import damaged, tell
 from halter.sessions.sql.dialects import Dialect
 from halter.sessions.sql.schema import sessions
@@ -68,9 +69,23 @@ def about(tx: Transaction, session_id: str) -> Any:
     return tx.first(_ABOUT, session=session_id)
 
 
-def known_in(row: Any) -> dict[str, int]:
+def known_in(row: Any) -> dict[FactScope, int]:
     """By scope, up to which message the session of a row was learned from."""
-    return any_json(row.known) or {}
+    return unpacked_known(row.known)
+
+
+def unpacked_known(data: bytes | None) -> dict[FactScope, int]:
+    if data is None:
+        return {}
+    by_kind = unpacked(data, dict[ScopeKind, dict[str, int]])
+    return {FactScope(kind, name): upto for kind, named in by_kind.items() for name, upto in named.items()}
+
+
+def packed_known(known: Mapping[FactScope, int]) -> bytes:
+    by_kind: dict[str, dict[str, int]] = {}
+    for scope, upto in known.items():
+        by_kind.setdefault(scope.kind, {})[scope.name] = upto
+    return packed(by_kind)
 
 
 @cache

@@ -8,14 +8,17 @@ not change tables, `halter sessions migrate` does it with a role that may.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
 from halter.errors import SessionsUnavailable
+from halter.sessions.sql import version_3
 from halter.sessions.sql.schema import VERSION
+from halter.sessions.sql.views import create_views, drop_views
 
 Types = Mapping[str, str]
+Step = str | Callable[[sa.Connection, Types], None]
 
 SQLITE: Types = {
     "key": "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -83,7 +86,7 @@ CREATE INDEX halter_facts_session ON halter_facts (session_id);
 {fact_words}
 """
 
-STEPS = (_CONVERSATIONS, _FACTS)
+STEPS: tuple[Step, ...] = (_CONVERSATIONS, _FACTS, version_3.step)
 NEWEST = len(STEPS)
 
 
@@ -115,10 +118,20 @@ def migrate(connection: sa.Connection, types: Types, *, upto: int = NEWEST) -> N
     before = version_of(connection)
     if before is None:
         connection.execute(sa.text(f"INSERT INTO {VERSION} VALUES (0)"))
+    drop_views(connection)
     for step in STEPS[before or 0 : upto]:
-        for statement in _filled(step, types).split(";"):
-            connection.execute(sa.text(statement))
+        _carry_out(step, connection, types)
+    if upto >= NEWEST:
+        create_views(connection)
     connection.execute(sa.text(f"UPDATE {VERSION} SET version = {max(upto, before or 0)}"))
+
+
+def _carry_out(step: Step, connection: sa.Connection, types: Types) -> None:
+    if not isinstance(step, str):
+        step(connection, types)
+        return
+    for statement in _filled(step, types).split(";"):
+        connection.execute(sa.text(statement))
 
 
 def is_current(connection: sa.Connection) -> bool:

@@ -21,6 +21,7 @@ from halter.sessions.sql.transaction import Transaction
 RECORD = (
     runs.c.run_id,
     runs.c.session_id,
+    runs.c.user_id,
     runs.c.owner,
     runs.c.status,
     runs.c.live,
@@ -37,6 +38,7 @@ def enter(tx: Transaction, record: RunRecord, generation: int | None = None) -> 
     values = {
         "run_id": record.run_id,
         "session_id": record.session_id,
+        "user_id": record.user,
         "owner": record.owner,
         "status": str(record.status),
         "live": int(not record.status.is_final),
@@ -93,6 +95,7 @@ def made_up(row: Any, why: Unreadable) -> RunRecord:
     return RunRecord(
         run_id=row.run_id,
         session_id=row.session_id,
+        user=row.user_id,
         tags=row.tags,
         owner=row.owner,
         status=status,
@@ -106,6 +109,8 @@ def find(tx: Transaction, query: RunQuery) -> list[RunRecord]:
     asked = sa.select(*RECORD).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
     if query.session_id is not None:
         asked = asked.where(runs.c.session_id == query.session_id)
+    if query.user is not None:
+        asked = asked.where(runs.c.user_id == query.user)
     if query.status is not None:
         asked = asked.where(runs.c.status == str(query.status))
     if query.tag is not None:

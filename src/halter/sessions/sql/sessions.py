@@ -9,13 +9,13 @@ import sqlalchemy as sa
 
 from halter.messages import Message
 from halter.sessions.port import Query
-from halter.sessions.records import Checkpoint, Hit, Session
+from halter.sessions.records import Checkpoint, FactScope, Hit, Session
 from halter.sessions.sql import facts, runs
-from halter.sessions.sql.columns import Unreadable, packed, packed_data, tag_part, unpacked
+from halter.sessions.sql.columns import Unreadable, packed_data, tag_part, unpacked
 from halter.sessions.sql.conversations import delete_from, enter, enter_checkpoint
 from halter.sessions.sql.damaged import tell
 from halter.sessions.sql.dialects import as_asked, as_stored
-from halter.sessions.sql.held import ABOUT, about, change, locked, session_of
+from halter.sessions.sql.held import ABOUT, about, change, locked, packed_known, session_of
 from halter.sessions.sql.schema import (
     checkpoints,
     message_words,
@@ -35,7 +35,7 @@ def create(
     session: Session,
     said: Sequence[Message],
     checkpoint: Checkpoint | None,
-    known: Mapping[str, int],
+    known: Mapping[FactScope, int],
     nonce: str,
 ) -> bool:
     """`nonce`: of this call."""
@@ -45,7 +45,7 @@ def create(
         "generation": 0,
         "created_at": session.created_at,
         "updated_at": session.updated_at,
-        "known": packed(known) if known else None,
+        "known": packed_known(known) if known else None,
         "nonce": nonce,
     }
     given = _columns({name: getattr(session, name) for name in _CHANGEABLE})

@@ -22,7 +22,7 @@ from halter.errors import HalterError, SessionsUnavailable
 from halter.messages import Message
 from halter.outcome import Cancellation
 from halter.sessions.port import Asked, Busy, Conversation, Lease, MailState, Query, RunQuery, Taken, Which
-from halter.sessions.records import Checkpoint, Damage, Fact, Hit, LateResult, RunRecord, Session
+from halter.sessions.records import Checkpoint, Damage, Fact, FactScope, Hit, LateResult, RunRecord, Session
 from halter.sessions.sql import asking, checking, conversations, facts, runs, sessions, turns
 from halter.sessions.sql.dialects import Dialect
 from halter.sessions.sql.failures import failure_of
@@ -157,7 +157,7 @@ class SqlStore:
         messages: Sequence[Message] = (),
         checkpoint: Checkpoint | None = None,
         *,
-        known: Mapping[str, int] | None = None,
+        known: Mapping[FactScope, int] | None = None,
     ) -> bool:
         made = partial(sessions.create, session=session, said=messages, checkpoint=checkpoint, known=known or {})
         return await self._write(partial(made, nonce=new_id()))
@@ -194,15 +194,15 @@ class SqlStore:
 
     # --- facts ----------------------------------------------------------------------------------------------
 
-    async def facts(self, scope: str, *, limit: int | None = None) -> list[Fact]:
+    async def facts(self, scope: FactScope, *, limit: int | None = None) -> list[Fact]:
         return await self._read(partial(facts.of, scope=scope, limit=limit))
 
-    async def find_facts(self, scope: str, text: str, *, limit: int) -> list[Fact]:
+    async def find_facts(self, scope: FactScope, text: str, *, limit: int) -> list[Fact]:
         return await self._read(partial(facts.find, scope=scope, text=text, limit=limit))
 
     async def change_facts(
         self,
-        scope: str,
+        scope: FactScope,
         *,
         put: Sequence[Fact] = (),
         forget: Collection[str] = (),
@@ -213,7 +213,7 @@ class SqlStore:
         known = {"session_id": session_id, "known_from": known_from, "known_upto": known_upto}
         return await self._write(partial(facts.alter, scope=scope, put=put, forget=forget, **known))
 
-    async def known(self, session_id: str) -> Mapping[str, int]:
+    async def known(self, session_id: str) -> Mapping[FactScope, int]:
         return await self._read(partial(facts.known, session_id=session_id))
 
     async def recalled(self, ids: Collection[str], at: float) -> None:

@@ -53,7 +53,7 @@ def take(tx: Transaction, record: RunRecord, lease_for: float, ticket: int | Non
         leave(tx, ticket)
     was_lost = before is not None and not before.status.is_final  # taken once more, so that it can be ended
     base = before.base if before is not None and was_lost else row.messages
-    runs.enter(tx, msgspec.structs.replace(record, base=base), lease.generation)
+    runs.enter(tx, msgspec.structs.replace(record, base=base, user=row.user_id), lease.generation)
     lost = tuple(runs.lost(tx, row.id))
     was = conversation(tx, row)
     now = msgspec.structs.replace(was.session, holder=record.run_id)
