@@ -13,6 +13,7 @@ import msgspec
 
 from halter.messages import Message, Usage
 from halter.outcome import CancelMode, CancelReason, CancelReceipt
+from halter.shown import message_of, shown
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -296,12 +297,14 @@ AnyEvent: TypeAlias = (
 
 def failure_of(error: BaseException) -> Failure:
     """The exception as data; never its traceback."""
-    kind = type(error).__name__
+    return Failure(type=type(error).__name__, message=message_of(error), retryable=_is_retryable(error))
+
+
+def _is_retryable(error: BaseException) -> bool:
     try:
-        message = str(error)
-    except Exception:  # its `__str__` is at fault, and must not keep a run from ending
-        message = ""
-    return Failure(type=kind, message=message or kind, retryable=bool(getattr(error, "retryable", False)))
+        return bool(getattr(error, "retryable", False))
+    except Exception:  # its own attribute is at fault, and must not keep a run from ending
+        return False
 
 
 def encode(event: Event) -> bytes:
@@ -312,7 +315,7 @@ def encode(event: Event) -> bytes:
     try:
         return _ENCODER.encode(event)
     except UnicodeEncodeError:
-        return _ENCODER.encode(_unicode(msgspec.to_builtins(event, enc_hook=repr)))
+        return _ENCODER.encode(_unicode(msgspec.to_builtins(event, enc_hook=shown)))
 
 
 def _unicode(value: Any) -> Any:
@@ -332,5 +335,5 @@ def decode(data: bytes | str) -> AnyEvent:
     return _DECODER.decode(data)
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=repr)
+_ENCODER = msgspec.json.Encoder(enc_hook=shown)
 _DECODER: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)

@@ -188,6 +188,47 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
+_TEXTS: dict[type, tuple[str, ...]] = {  # the fields of each part that must be text
+    Text: ("text",),
+    Reasoning: ("text",),
+    Refusal: ("text",),
+    ToolCall: ("id", "name", "arguments"),
+    ToolResult: ("call_id", "content"),
+    Image: (),
+    File: (),
+    Opaque: ("provider",),
+}
+
+
+def checked_message(given: Any) -> Message:
+    """The value, if it is a message whose parts are what they must be. Raises `ConfigurationError`."""
+    if not isinstance(given, Message):
+        raise ConfigurationError(f"expected a Message such as Message.user(text), not {type(given).__name__}")
+    if not isinstance(given.parts, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"a message's parts must be a tuple, not {type(given.parts).__name__}")
+    for part in given.parts:
+        fields = _TEXTS.get(type(part))
+        if fields is None:
+            raise ConfigurationError(f"a message is made of parts such as Text, not of {type(part).__name__}")
+        for field in fields:
+            if not isinstance(getattr(part, field), str):
+                found = type(getattr(part, field)).__name__
+                raise ConfigurationError(f"{field} of a {type(part).__name__} must be text, not {found}")
+    if given.usage is not None:
+        checked_usage(given.usage)
+    return given
+
+
+def checked_usage(given: Any) -> Usage:
+    """The value, if it is a usage that counts in numbers. Raises `ConfigurationError`."""
+    if not isinstance(given, Usage):
+        raise ConfigurationError(f"usage must be a halter.Usage, not {type(given).__name__}")
+    for count in (given.input, given.output, given.cached, given.reasoning):
+        if not isinstance(count, int | float):
+            raise ConfigurationError(f"usage counts in numbers, not in {type(count).__name__}")
+    return given
+
+
 MessageInput: TypeAlias = str | Message | Iterable[Message]
 
 
@@ -199,9 +240,11 @@ def as_messages(given: MessageInput) -> tuple[Message, ...]:
     if isinstance(given, str):
         given = Message.user(given) if given.strip() else ()
     if isinstance(given, Message):
-        return (given,)
+        return (checked_message(given),)
     messages = tuple(given) if isinstance(given, Iterable) else ()
     if not messages or not all(isinstance(message, Message) for message in messages):
         what = "empty" if not given else type(given).__name__
         raise ConfigurationError(f"the input must be text, a Message or a list of Messages, not {what}")
+    for message in messages:
+        checked_message(message)
     return messages

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from halter.messages import Message, Usage
+from halter.shown import message_of
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -209,4 +210,4 @@ class RunResult(Generic[T_co]):
         if self.cancellation:
             took = f", and everything had stopped {self.receipt.stopped_after_ms:.1f} ms later" if self.receipt else ""
             return f"It was stopped: {self.cancellation}{took}."
-        return f"It failed: {type(self.error).__name__}: {self.error}."
+        return f"It failed: {type(self.error).__name__}: {message_of(self.error)}."

@@ -16,7 +16,7 @@ from halter.core.tool_context import ToolContext
 from halter.errors import ContextTooLong, ToolError, TurnsExhausted
 from halter.facts.memory import Memory
 from halter.hooks import called, overrides
-from halter.messages import Message, ToolCall, ToolResult
+from halter.messages import Message, ToolCall, ToolResult, checked_message
 from halter.request import ModelRequest
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Turns:
         """The request as a hook has changed it, and its answer."""
         request = await called(self.agent.hooks, "before_model", self.ctx, request) or request
         await ctx.committed()
-        return request, await self.agent.model.respond(request, ctx)
+        return request, checked_message(await self.agent.model.respond(request, ctx))
 
     def _request(self, instructions: str) -> ModelRequest:
         agent = self.agent

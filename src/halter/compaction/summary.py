@@ -11,7 +11,7 @@ from halter.core.ports import Model
 from halter.core.runnable import Runnable
 from halter.errors import OutputInvalid
 from halter.features import Features
-from halter.messages import PAUSED, Message
+from halter.messages import PAUSED, Message, checked_message
 from halter.models.prices import max_output
 from halter.models.route import Fallback
 from halter.outputs import broken_off
@@ -49,7 +49,7 @@ class Summarising(Runnable[str]):
             before = f"{BEFORE}{summary}\n\n" if summary else ""
             asked = self._template.replace(CONVERSATION, f"{before}{piece}")
             request = ModelRequest(messages=(Message.user(asked),), settings=self._settings)
-            summary = _whole(await self._model.respond(request, ctx))
+            summary = _whole(checked_message(await self._model.respond(request, ctx)))
         return summary
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from halter.messages import Message, Opaque, Part, Reasoning, Refusal, Text, ToolCall, Usage
+from halter.messages import Message, Opaque, Part, Reasoning, Refusal, Text, ToolCall, Usage, checked_usage
 
 
 class CallFragments:
@@ -66,7 +66,7 @@ class Assembly:
 
     @usage.setter
     def usage(self, usage: Usage | None) -> None:
-        self._usage = usage
+        self._usage = None if usage is None else checked_usage(usage)
         if self.on_count is not None and usage is not None:
             self.on_count(usage)
 

@@ -6,11 +6,10 @@ Whatever the body comes to, the run's end is claimed with it, and what it has le
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from halter.core import starting, stopping
+from halter.core import finishing, starting, stopping
 from halter.core.context import RunContext
 from halter.core.current import CURRENT
 from halter.core.lifecycle import Ending
@@ -21,11 +20,21 @@ if TYPE_CHECKING:
     from halter.core.execution import Execution
     from halter.core.home import Home
 
-_logger = logging.getLogger("halter")
-
 
 def launch(execution: Execution, home: Home) -> None:
-    """The run takes its place on its home loop, and its body begins, unless it was born cancelled."""
+    """The run takes its place on its home loop, and its body begins, unless it was born cancelled.
+
+    If that fails, the run ends with the error: it is known by its id already, and somebody may wait for it.
+    """
+    try:
+        _launch(execution, home)
+    except BaseException as error:
+        finishing.failed(execution, error)
+        if not isinstance(error, Exception):
+            raise
+
+
+def _launch(execution: Execution, home: Home) -> None:
     # Published first and looked at afterwards: a stop either finds the home or is found here.
     execution.home = home
     born_dead = starting.born_cancelled(execution)
@@ -124,7 +133,7 @@ async def _until_others_ended(execution: Execution) -> None:
 
 def _on_task_done(execution: Execution, task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        _logger.error("a run's own machinery failed; please report this", exc_info=error)
+        finishing.failed(execution, error)
     if not execution.body_is_over:  # cancelled before its first step; by somebody else, if no stop was claimed
         execution.note(_from_outside() if not execution.cell else None)
         execution.claim(Ending(RunStatus.CANCELLED, cancellation=execution.request()))

@@ -31,6 +31,7 @@ from halter.core.tool_context import ToolContext
 from halter.errors import RunCancelled, RunFailed, ToolError, UsageError
 from halter.messages import ToolCall, ToolResult
 from halter.outcome import CancelMode, CancelReason, Ended
+from halter.shown import message_of, shown
 
 RETRY_DELAY = 0.1  # seconds before the second attempt; twice as long before each further one
 SHORT_ERROR = 2_000  # characters that are told of any failure, however short the tool keeps its results
@@ -247,7 +248,9 @@ class Call:
             except Exception as error:
                 if attempt == tool.rules.retries or self.is_cut:
                     raise
-                _logger.info("call %s of %s failed, and is tried again: %r", self.request.id, self.request.name, error)
+                _logger.info(
+                    "call %s of %s failed, and is tried again: %s", self.request.id, self.request.name, shown(error)
+                )
             await asyncio.sleep(RETRY_DELAY * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
@@ -316,7 +319,7 @@ class Call:
                 return "cancelled", NOT_RUN
             return ("cancelled", MAY_HAVE_RUN) if self.is_over else self._ended_early()
         if isinstance(error, ToolError):
-            return "denied" if isinstance(error, Denied) else "error", self._bounded(str(error))
+            return "denied" if isinstance(error, Denied) else "error", self._bounded(message_of(error))
         if isinstance(error, Exception | asyncio.CancelledError):
             _logger.info("call %s of %s failed", self.request.id, self.request.name, exc_info=error)
             return "error", self._bounded(_described(error))
@@ -342,7 +345,7 @@ class Call:
                 return outcome, f"{text} What it had done was undone."
         except Exception as error:
             _logger.exception("the compensation of %s failed", self.request.name)
-            return outcome, self._bounded(f"{text} Undoing it failed: {error}")
+            return outcome, self._bounded(f"{text} Undoing it failed: {message_of(error)}")
         finally:
             self._is_compensating = False
         return outcome, text

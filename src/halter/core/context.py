@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from halter import events
+from halter import checked, events
 from halter.core.asking import ask
 from halter.core.cancellation import CancellationToken
 from halter.core.current import current_execution
@@ -24,9 +24,10 @@ from halter.core.resources import Close, Owner, Resource
 from halter.core.threads import start_in_thread
 from halter.core.using import closer
 from halter.errors import NoCurrentRun, RunCancelled, UsageError
-from halter.messages import Message
+from halter.messages import Message, checked_message
 from halter.outcome import Cancellation, Ended, RunStatus
 from halter.request import ModelRequest
+from halter.shown import shown
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 THREAD_PATIENCE = 0.1  # seconds
+DELTAS = (events.TextDelta, events.ReasoningDelta, events.ToolArgumentsDelta, events.ToolProgress)
 
 
 def _never(_: object) -> bool:
@@ -121,7 +123,12 @@ class RunContext:
         self.write(events.Custom, name=name, data=data)
 
     def write(self, kind: type[events.Event], /, **fields: Any) -> None:
-        """Emits any event of this run, stamped; from any thread, as `emit`."""
+        """Emits any event of what happens inside this run, stamped; from any thread, as `emit`.
+
+        Raises `UsageError` for the events of the run itself (`run.started`, `run.completed`, …), which only Halter
+        writes, and for deltas whose text is no text.
+        """
+        _check_event(kind, fields)
         self._do(lambda: self._execution.write(kind, **fields))
 
     def _do(self, write: Callable[[], object]) -> None:
@@ -242,8 +249,8 @@ class RunContext:
         self._execution.at_end = fn
 
     def say(self, message: Message) -> None:
-        """Adds a message to the conversation."""
-        self._execution.add(message)
+        """Adds a message to the conversation. Raises `ConfigurationError` for what is no message."""
+        self._execution.add(checked_message(message))
 
     def steered(self) -> tuple[Message, ...]:
         """What came by `run.send()` since the last look; now part of the conversation."""
@@ -383,6 +390,8 @@ class RunContext:
         returns an awaitable, the resource has ended when that is done. `None`: only its own end is waited for.
         `sever`, `last_resort`: see `Resource`.
         """
+        checked.text("the kind of a resource", kind)
+        checked.text("the label of a resource", label)
         execution = self._execution
         return execution.hold(
             Resource(
@@ -478,7 +487,17 @@ class RunContext:
 def _name_of(fn: Callable[..., object]) -> str:
     while isinstance(fn, partial):
         fn = fn.func
-    return getattr(fn, "__qualname__", repr(fn))
+    name = getattr(fn, "__qualname__", None)
+    return name if isinstance(name, str) else shown(fn)
+
+
+def _check_event(kind: object, fields: Mapping[str, Any]) -> None:
+    if not isinstance(kind, type) or not issubclass(kind, events.AgentEvent):
+        found = shown(kind)
+        raise UsageError(f"ctx.write takes the events of what happens in a run, not {found}; ctx.emit takes anything")
+    if issubclass(kind, DELTAS):  # they are merged later, when nobody could be told any more
+        for field in ("text", "fragment"):
+            checked.text(f"{field} of {kind.__name__}", fields.get(field, ""))
 
 
 def _if_cancelled(ctx: RunContext, fn: Callable[[], object]) -> Awaitable[object] | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from halter import events
-from halter.core import body, sealing, stopping
+from halter.core import body, finishing, stopping
 from halter.core.asking import Asked
 from halter.core.budget import accounts_over
 from halter.core.current import CurrentRun, call_of
@@ -335,64 +335,8 @@ class Execution:
         self.settle()
 
     def finish(self, *, confirmed: bool) -> None:
-        """Seals, has what was said stored, and completes. Once, whoever comes first."""
-        me = object()
-        if self.claims.setdefault("finish", me) is not me:
-            if not confirmed and self.ended_as is not None:  # its loop has gone while the last of it was stored
-                result = self.ended_as if self.keeping is None else self.keeping.lose_end_of(self.ended_as)
-                self._complete(result, confirmed=False)
-            return
-        if confirmed:
-            sealing.let_body_add(self)
-        sealing.seal(self)
-        result = self.ended_as = sealing.result_of(self, confirmed)
-        if self.keeping is None or not self.keeping.has_begun:
-            self._complete(result, confirmed=confirmed)
-        elif confirmed:
-            self.keeping.close(result, lambda result: self._complete(result, confirmed=True))
-        else:
-            self.keeping.lose()
-            self._complete(result, confirmed=False)
-
-    def _complete(self, result: RunResult[Any], *, confirmed: bool) -> None:
-        """Writes the terminal event, and lets everybody know. Once, whoever comes first."""
-        me = object()
-        if self.claims.setdefault("completed", me) is not me:
-            return
-        status = result.status
-        if status is RunStatus.CANCELLED:
-            self.status = advance(self.status, RunStatus.CANCELLING)
-        sealing.write_terminal(self, result)
-        self.last_seq = self.log.head
-        self.log.ended = self.parent is None
-        self.status = advance(self.status, status)
-        self.result = result
-        self.voice.end()
-        self._leave()
-        if confirmed:
-            self.disarm()
-        self.log.arrived.wake(threadsafe=not confirmed)
-        self.log.resumed.wake(threadsafe=not confirmed)
-        self.done.wake(threadsafe=True)
-        self.changed.wake(threadsafe=True)
-        for callback in list(self.on_done.values()):
-            callback()
-        self.on_done.clear()
-        if self.parent is not None and self.home is not None and confirmed:
-            self.parent.settle()
-
-    def _leave(self) -> None:
-        """Lets go of everything that it held on to, and of everything that held on to it."""
-        self.current.empty()
-        self.at_end = None
-        if self.governor is not None:
-            self.governor.close()
-        if self.home is not None:
-            self.home.unregister(self)
-        if self.parent is not None:
-            self.parent.children.pop(self.id, None)
-            self.parent.usage = self.parent.usage + self.usage
-            self.parent.add_cost(self.cost)
+        """Ends it, once; never raises. See `finishing.py`."""
+        finishing.finish(self, confirmed=confirmed)
 
     def tell(self) -> None:
         """Tells those who listen to its tokens of the cut."""

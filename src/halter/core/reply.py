@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from halter import events
+from halter import checked, events
 from halter.core.assembly import Assembly
 from halter.core.ids import new_id
 from halter.core.log import Log
@@ -68,9 +68,11 @@ class Reply:
         execution.voice.said = _paused(execution.conversation)
 
     def text(self, text: str) -> None:
-        """Shows more of the answer."""
+        """Shows more of the answer. Raises `ConfigurationError` for what is no text."""
         if self._cell or not text:
             return
+        if text.__class__ is not str:
+            checked.text("the text of an answer", text)
         pieces = self._text
         if pieces is None:
             pieces = self._begin_text()
@@ -109,6 +111,7 @@ class Reply:
         """Shows more of the model's thinking."""
         if self._cell or not text:
             return
+        checked.text("the reasoning of an answer", text)
         self.shown = True
         self.assembly.pieces(Reasoning).append(text)
         if self.meter is not None:
@@ -119,6 +122,7 @@ class Reply:
         """Shows more of a refusal: it is the answer, and is marked as what it is."""
         if self._cell or not text:
             return
+        checked.text("the refusal of an answer", text)
         pieces = self.assembly.pieces(Refusal)
         if not self.shown:
             self._execution.voice.begin()
@@ -133,6 +137,9 @@ class Reply:
         """Shows more of a tool call. `key`: its index, or its id where there is no index."""
         if self._cell:
             return
+        checked.text("the arguments of a tool call", fragment)
+        checked.text("the id of a tool call", id or "")
+        checked.text("the name of a tool call", name or "")
         self.shown = True
         call = self.assembly.call(key)
         call.id = id or call.id or new_id()

@@ -22,6 +22,7 @@ from halter.core.sealing import surfaces
 from halter.errors import BusyError, NoCurrentRun, RunCancelled, RunFailed, RunTimedOut, SessionBusy, UsageError
 from halter.messages import Message, as_messages
 from halter.outcome import CancelMode, CancelReason, RunResult, RunStatus
+from halter.shown import message_of
 
 T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
@@ -252,7 +253,7 @@ class Run(Generic[T_co]):
             raise error
         if isinstance(error, SessionBusy):
             raise SessionBusy(str(error), result, session_id=error.session_id, holder=error.holder)
-        raise RunFailed(f"{name} failed: {type(result.error).__name__}: {result.error}", result) from result.error
+        raise RunFailed(f"{name} failed: {type(error).__name__}: {message_of(error)}", result) from error
 
     # --- reading --------------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from halter import events
@@ -27,10 +29,20 @@ def let_body_add(execution: Execution) -> None:
         _logger.exception("what run %s has left to its end failed", execution.id)
 
 
-def seal(execution: Execution) -> None:
-    """What was open is closed in the log and the history, as far as it came."""
+def steps(execution: Execution) -> Iterator[Callable[[], object]]:
+    """Yields what closes, in the log and the history, one thing after another that was open, as far as it came."""
     for call in execution.calls:
-        call.seal()
+        yield call.seal
+    yield partial(_end_announced_calls, execution)
+    yield partial(_end_questions, execution)
+    yield partial(_end_compaction, execution)
+    for reply in list(execution.replies.values()):
+        yield reply.seal
+    yield partial(_end_step, execution)
+    yield partial(_end_conversation, execution)
+
+
+def _end_announced_calls(execution: Execution) -> None:
     for announced in execution.announced if execution.cell["end"].status is not RunStatus.COMPLETED else ():
         execution.write(
             events.ToolFinished,
@@ -40,17 +52,27 @@ def seal(execution: Execution) -> None:
             result=history.NOT_RUN,
             elapsed=0.0,
         )
+
+
+def _end_questions(execution: Execution) -> None:
     for request_id in execution.inputs:
         execution.write(events.InputReceived, request_id=request_id, outcome="cancelled")
+
+
+def _end_compaction(execution: Execution) -> None:
     if execution.open_compaction is not None:
         outcome = "cancelled" if execution.cell["end"].status is RunStatus.CANCELLED else "failed"
         execution.write(events.CompactionFinished, outcome=outcome, tokens_before=execution.open_compaction)
         execution.open_compaction = None
-    for reply in list(execution.replies.values()):
-        reply.seal()
+
+
+def _end_step(execution: Execution) -> None:
     if execution.open_step is not None:
         execution.write(events.StepFinished, step=execution.open_step, interrupted=True)
         execution.open_step = None
+
+
+def _end_conversation(execution: Execution) -> None:
     if execution.cell["end"].status is RunStatus.COMPLETED:
         return
     if execution.options.keep == "rollback":

@@ -28,7 +28,7 @@ from halter.facts.nearness import units
 from halter.facts.talk import Stretch, next_stretch
 from halter.facts.whose import Whose
 from halter.features import Features
-from halter.messages import Message
+from halter.messages import Message, checked_message
 from halter.request import ModelRequest
 from halter.sessions.records import Fact
 
@@ -162,12 +162,12 @@ class Learning(Runnable[Learned]):
             messages=asking.question(self._facts.template, told, stretch),
             output=asking.ANSWER.schema if is_held else None,
         )
-        answer = await self._model.respond(request, ctx)
+        answer = checked_message(await self._model.respond(request, ctx))
         try:
             return asking.ANSWER.read(answer)
         except Unfit as unfit:
             again = (*request.messages, answer, asking.ANSWER.repair(unfit))
-        answer = await self._model.respond(msgspec.structs.replace(request, messages=again), ctx)
+        answer = checked_message(await self._model.respond(msgspec.structs.replace(request, messages=again), ctx))
         try:
             return asking.ANSWER.read(answer)
         except Unfit as unfit:
