@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 WORDS, MACHINES, CORE, ADAPTERS, EDGES = 1, 2, 3, 4, 5
 ROOMS = {
-    **dict.fromkeys(["errors", "messages", "request", "features", "outcome", "events", "checked"], WORDS),
+    **dict.fromkeys(["errors", "messages", "request", "features", "outcome", "events", "checked", "shown"], WORDS),
     **dict.fromkeys(
         (f"core.{name}" for name in ["lifecycle", "fold", "sse", "assembly", "history", "ids", "tokens"]), MACHINES
     ),
