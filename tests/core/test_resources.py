@@ -333,3 +333,44 @@ def test_ctx_use_is_closed_exactly_once_wherever_the_stop_comes(takes: float) ->
     assert cancel_sweep(stopped, check=check) > 3
     streams.clear()
     assert cancel_sweep(cancelled, check=check) > 3
+
+
+# -- what its close returns
+
+
+@virtual
+@pytest.mark.parametrize("returned", [True, False, 0, "closed", object()], ids=repr)
+async def test_a_close_that_returns_anything_but_an_awaitable_has_closed(returned: object) -> None:
+    """`task.cancel` returns True: that is a result, nothing to wait for."""
+
+    @runnable
+    async def body(ctx: Any) -> None:
+        ctx.resource("task", "pump", lambda: returned)
+        await asyncio.sleep(10)
+
+    run = body.run().start()
+    await asyncio.sleep(1)
+    run.cancel()
+    receipt = (await run.finished()).receipt
+    assert receipt is not None
+    assert [line.ended for line in receipt.resources if line.label == "pump"] == [Ended.CLOSED]
+    assert receipt.confirmed
+
+
+@virtual
+async def test_a_tasks_cancel_can_be_the_close_of_a_resource() -> None:
+    pumps: list[asyncio.Task[None]] = []
+
+    @runnable
+    async def body(ctx: Any) -> None:
+        pumps.append(asyncio.create_task(asyncio.sleep(100)))
+        ctx.resource("task", "pump", pumps[0].cancel)
+        await asyncio.sleep(10)
+
+    run = body.run().start()
+    await asyncio.sleep(1)
+    run.cancel()
+    receipt = (await run.finished()).receipt
+    assert receipt is not None
+    assert receipt.confirmed
+    assert pumps[0].cancelled()

@@ -60,6 +60,7 @@ class Call:
         "_timer",
         "_tools",
         "began_at",
+        "carried",
         "context",
         "deadline",
         "ended",
@@ -101,6 +102,7 @@ class Call:
         self._tools = tools
         self._before = before
         self._after = after
+        self.carried = contextvars.copy_context()  # of the body's task, which makes the calls of a turn
         self._cell = CurrentRun(None, of=execution.current, call=self)
         self._is_compensating = False
         self._timer: asyncio.TimerHandle | None = None
@@ -155,9 +157,8 @@ class Call:
     def start(self) -> None:
         """Makes its task."""
         execution = self.execution
-        context = contextvars.copy_context()
-        context.run(CURRENT.set, self._cell)
-        task = execution.spawn(self._main(), f"tool:{self.request.name}", context)
+        self.carried.run(CURRENT.set, self._cell)
+        task = execution.spawn(self._main(), f"tool:{self.request.name}", self.carried)
         self.resource = execution.task_resource("tool", self.request.name, task, self)
         self.resource.on_end = self._on_resource_end
         execution.hold(self.resource)

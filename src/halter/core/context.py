@@ -6,8 +6,7 @@ coroutine emits is dropped, and what a thread emits raises `RunCancelled`: its c
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -500,9 +499,8 @@ def _check_event(kind: object, fields: Mapping[str, Any]) -> None:
             checked.text(f"{field} of {kind.__name__}", fields.get(field, ""))
 
 
-def _if_cancelled(ctx: RunContext, fn: Callable[[], object]) -> Awaitable[object] | None:
+def _if_cancelled(ctx: RunContext, fn: Callable[[], object]) -> object:
     ending = ctx._execution.cell.get("end")
     if ending is None or ending.status is not RunStatus.CANCELLED:
         return None
-    pending = fn()
-    return pending if inspect.isawaitable(pending) else None
+    return fn()

@@ -1,8 +1,14 @@
-"""How one resource is ended: severed, cancelled, closed, or given up and named. `stopping.py` says which, and when."""
+"""How one resource is ended: severed, cancelled, closed, or given up and named. `stopping.py` says which, and when.
+
+Callbacks are called in the context of the run that the resource belongs to, or of its tool call: a stop comes with the
+canceller's context.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -16,22 +22,27 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("halter")
 
 
-def sever_one(resource: Resource) -> None:
+def _context(resource: Resource, member: Execution) -> contextvars.Context:
+    """A copy: the context itself may be entered at this moment, by the body or in another thread."""
+    return (resource.owner or member).carried.copy()
+
+
+def sever_one(resource: Resource, member: Execution) -> None:
     """Calls its `sever`."""
-    _call(resource.sever, resource)
+    _call(resource.sever, resource, member)
 
 
-def end_from_anywhere(resource: Resource) -> None:
+def end_from_anywhere(resource: Resource, member: Execution) -> None:
     """What can be done about it from any thread, where its own loop does not answer."""
-    _call(resource.sever, resource)
-    _call(resource.last_resort, resource)
+    _call(resource.sever, resource, member)
+    _call(resource.last_resort, resource, member)
 
 
-def _call(end: Callable[[], None] | None, resource: Resource) -> None:
+def _call(end: Callable[[], None] | None, resource: Resource, member: Execution) -> None:
     """Calls one of its ends, if it has it; one that fails is logged."""
     try:
         if end is not None:
-            end()
+            _context(resource, member).run(end)
     except BaseException:  # as for `close`
         _logger.exception("severing %r failed", resource)
 
@@ -59,20 +70,23 @@ def close(resource: Resource, member: Execution) -> None:
     if resource.is_closing or resource.close is None:
         return
     resource.is_closing = True
+    context = _context(resource, member)
     try:
-        pending = resource.close()
+        pending = context.run(resource.close)
     except BaseException:  # also SystemExit: it would end the loop, and every run on it
         _logger.exception("closing %r failed", resource)
         resource.end(Ended.ABANDONED)
         return
-    if pending is None:
-        resource.end(Ended.CLOSED)
+    if inspect.isawaitable(pending):
+        _end_when_done(resource, member, pending, context)
     else:
-        _end_when_done(resource, member, pending)
+        resource.end(Ended.CLOSED)
 
 
-def _end_when_done(resource: Resource, member: Execution, pending: Awaitable[Any]) -> None:
-    future = pending if asyncio.isfuture(pending) else member.spawn(_awaited(pending))
+def _end_when_done(
+    resource: Resource, member: Execution, pending: Awaitable[Any], context: contextvars.Context
+) -> None:
+    future = pending if asyncio.isfuture(pending) else member.spawn(_awaited(pending), context=context)
 
     def done(future: asyncio.Future[Any]) -> None:
         if future.cancelled() or future.exception() is not None:

@@ -8,19 +8,25 @@ once, on the home loop, newest resource first. 3. A line of the receipt is writt
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol, TypeAlias
 
 from halter.outcome import CancelMode, CancelReceipt, Ended, ReceiptLine
 
-Close: TypeAlias = Callable[[], Awaitable[object] | None]
+Close: TypeAlias = Callable[[], object]
 _age = count()
 
 
 class Owner(Protocol):
-    """Something inside a run, such as a tool call, that may outlast a stop of the run."""
+    """Something inside a run, such as a tool call, that may outlast a stop of the run.
+
+    `carried`: the context that its code runs in.
+    """
+
+    carried: contextvars.Context
 
     def is_spared(self, mode: CancelMode) -> bool:
         """True while a stop of this mode leaves it, and what belongs to it, alone until the end of the grace."""
@@ -34,7 +40,8 @@ class Owner(Protocol):
 class Resource:
     """One thing that a stop has to end. `age` orders the resources of a whole tree.
 
-    `close`: ends it; if it returns an awaitable, the resource has ended when that is done, else at once.
+    `close`: ends it; if it returns an awaitable, the resource has ended when that is done, else at once. It is called
+    in the context of the run or of `owner`, as `sever` and `last_resort` are.
     `task`: it is a task, ended by cancelling it. `sever`: a part of closing that comes before everything else and
     works from any thread. `last_resort`: ends it from any thread, used only when its loop does not answer.
     `patience`: seconds that a stop waits for it before it is abandoned; `None`: the run's grace. `owner`: what it

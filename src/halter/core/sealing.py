@@ -24,7 +24,7 @@ def let_body_add(execution: Execution) -> None:
     """What the body has left to say of its children, now that they are over. If that fails, it is logged."""
     try:
         if execution.at_end is not None:
-            execution.at_end()
+            execution.carried.copy().run(execution.at_end)  # a child that ended last comes here in its own
     except BaseException:  # also SystemExit: it would end the loop, and every run on it
         _logger.exception("what run %s has left to its end failed", execution.id)
 

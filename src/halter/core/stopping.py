@@ -96,7 +96,7 @@ def _sever(execution: Execution, mode: CancelMode) -> None:
     for member in _reached(execution, mode):
         for resource in list(member.resources.values()):
             if resource.sever is not None and not resource.is_closing and not resource.is_spared(mode):
-                sever_one(resource)
+                sever_one(resource, member)
 
 
 def _announce(execution: Execution, request: Cancellation) -> None:
@@ -308,7 +308,7 @@ def lose(execution: Execution, error: BaseException | None = None, *, sever: boo
         stop = _stop_of(member)
         stop.open = stop.open or list(member.resources.values())
         for resource in list(member.resources.values()) if sever else ():
-            end_from_anywhere(resource)
+            end_from_anywhere(resource, member)
         member.finish(confirmed=False)
     if sever and execution.home is not None:
         execution.home.wake(lambda: _end_leftovers(family))
