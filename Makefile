@@ -13,7 +13,7 @@ help:
 	@echo "make check        ruff, strict types, import rules"
 	@echo "make conformance  the table of conformance scenarios"
 	@echo "make docs         the generated tables in docs/"
-	@echo "make bench        the measured table behind docs/benchmarks.md"
+	@echo "make bench        the measured table behind docs/benchmarks.md; BENCH='--check' fails if a line is missed"
 	@echo "make bench-peers  the same task for CrewAI and AutoGen, in an environment of their own"
 	@echo "make soak         the slow tests"
 
@@ -48,7 +48,7 @@ docs: $(READY)
 	@$(BIN)/python docs/providers.py
 
 bench: $(READY)
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench $(BENCH)
 
 PEERS := .venv-peers
 $(PEERS)/.ready: bench/frameworks/requirements.txt

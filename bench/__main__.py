@@ -15,7 +15,7 @@ from bench.imports import measure_imports
 from bench.memory import measure_held, measure_idle
 from bench.rounds import Options
 from bench.sessions import measure_turns, measure_writing
-from bench.stop import measure_crowd, measure_stop
+from bench.stop import measure_crowd, measure_stop_on_asyncio, measure_stop_on_uvloop
 from bench.stored import measure_loading, measure_searching
 from bench.table import Table
 
@@ -26,7 +26,10 @@ SUBJECTS: dict[str, tuple[Sequence[Measure], str]] = {
     "cost": ((measure_flood,), "CPU per token of a flood, against a bare protocol, a loop by hand, the SDK"),
     "formats": ((measure_formats,), "the same of each wire format, against its official SDK"),
     "paced": ((measure_paced,), "CPU per token of 20 streams at 100 tokens/s"),
-    "stop": ((measure_stop,), "from cancel() to the provider seeing the close, in four states, from three places"),
+    "stop": (
+        (measure_stop_on_asyncio, measure_stop_on_uvloop),
+        "from cancel() to the provider seeing the close, in four states, from three places, on both loops",
+    ),
     "crowd": ((measure_crowd,), "the same among 1,000 other streams"),
     "agents": (
         (measure_nesting, measure_calls, measure_agents),
@@ -63,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", type=_subjects, default=list(SUBJECTS), metavar="A,B", help="these subjects only")
     parser.add_argument("--rounds", type=_positive, help="how many rounds (default: 5; 2 with --quick)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, stops and seconds")
-    parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="for every client process")
+    parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="for every subject but `stop`")
     parser.add_argument("--check", action="store_true", help="exit code 1 if a line is not met")
     parser.add_argument("--write", action="store_true", help="replace the figures in docs/benchmarks.md")
     return parser
