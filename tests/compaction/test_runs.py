@@ -162,7 +162,9 @@ async def test_another_model_may_write_the_summary_in_other_words() -> None:
     await agent(ours, compaction).run(ASKED, history=history)
     (asked,) = theirs.requests
     (said,) = said_in(asked)
-    assert said.startswith("Sum {up} this: User:\n{braces} {conversation}\n\nAssistant:\n{0}")
+    assert said.startswith(
+        'Sum {up} this: {"by":"user","text":"{braces} {conversation}"}\n{"by":"assistant","text":"{0}"}'
+    )
     assert said.endswith("!")
     assert asked.json["model"] == "small"
     assert asked.json["max_completion_tokens"] == 8_192
@@ -179,7 +181,7 @@ async def test_what_does_not_fit_the_summarising_model_is_summarised_in_pieces()
     await agent(source, compaction).run(ASKED, history=history)
     asked = [said_in(request)[0] for request in theirs.requests]
     assert 5 <= len(asked) <= 12
-    assert all("Summary of what came before:\nSummary " in text for text in asked[1:])
+    assert all('{"by":"an earlier summary","text":"Summary ' in text for text in asked[1:])
     assert all(estimate_input([Message.user(text)]) < 8_192 * 0.75 for text in asked)
     assert said_in(source.requests[0])[0] == f"{HEADING}\n\nSummary {len(asked) - 1}."
     everything = "".join(asked)

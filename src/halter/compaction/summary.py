@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from halter.compaction.settings import CONVERSATION
+from halter.compaction.transcript import SUMMARY, Line, unicode
 from halter.core.context import RunContext
 from halter.core.ports import Model
 from halter.core.runnable import Runnable
@@ -19,7 +20,6 @@ from halter.request import ModelRequest, Settings
 
 LONGEST: Final = 8_192  # tokens that a summary may take
 THINKING: Final = 24_576  # where its settings say how hard a model thinks, and not how long
-BEFORE: Final = "Summary of what came before:\n"
 
 
 class Summarising(Runnable[str]):
@@ -46,7 +46,7 @@ class Summarising(Runnable[str]):
         """The summary. Raises `ProviderError`: `OutputInvalid` for what is none, or not a whole one."""
         summary = ""
         for piece in self._pieces:
-            before = f"{BEFORE}{summary}\n\n" if summary else ""
+            before = f"{Line(by=SUMMARY, text=unicode(summary))}\n" if summary else ""
             asked = self._template.replace(CONVERSATION, f"{before}{piece}")
             request = ModelRequest(messages=(Message.user(asked),), settings=self._settings)
             summary = _whole(checked_message(await self._model.respond(request, ctx)))
