@@ -22,6 +22,7 @@ MAY_HAVE_RUN = "This call was stopped while it ran: part of it may have taken ef
 LOST = (
     "This call was lost with the process that ran it: it may have taken effect, in part or as a whole, or not at all."
 )
+UNFINISHED = "This call has no result yet: it was still running when the conversation was read."
 MARKER = "[The previous answer was stopped before it was complete.]"
 
 
@@ -107,32 +108,53 @@ def seal_lost(messages: Sequence[Message]) -> tuple[int, tuple[Message, ...]]:
 
     What it had called and has no result may have run; an answer that never came is one that was stopped.
     """
-    at = len(messages)
     if not messages:
-        return at, ()
-    last = messages[-1]
-    given: tuple[Part, ...] = ()
-    if last.role == "tool":
-        at, given = at - 1, last.parts
-    asked = messages[at - 1] if at else last
-    calls = asked.tool_calls if asked.role == "assistant" else ()
-    results = [part for part in given if isinstance(part, ToolResult)]
-    if len(results) < len(calls):
-        rest = (part for part in given if not isinstance(part, ToolResult))
-        return at, (Message("tool", (*rest, *_with_lost(calls, results)), interrupted=True),)
-    if _is_end(last):
+        return 0, ()
+    at, given, calls = _last_step(messages)
+    if sum(isinstance(part, ToolResult) for part in given) < len(calls):
+        return at, (_with_all_results(given, calls, LOST, interrupted=True),)
+    if _is_end(messages[-1]):
         return len(messages), ()
     return len(messages), (Message("assistant", (), interrupted=True),)
 
 
-def _with_lost(calls: Sequence[ToolCall], results: Iterable[ToolResult]) -> Iterator[ToolResult]:
+def seal_unfinished(messages: Sequence[Message]) -> tuple[int, tuple[Message, ...]]:
+    """How a turn that is under way is shown: from the first number on, its messages are the second.
+
+    A call that still runs, or waits, has a result that says so.
+    """
+    at, given, calls = _last_step(messages)
+    if sum(isinstance(part, ToolResult) for part in given) >= len(calls):
+        return len(messages), ()
+    return at, (_with_all_results(given, calls, UNFINISHED, interrupted=False),)
+
+
+def _last_step(messages: Sequence[Message]) -> tuple[int, tuple[Part, ...], tuple[ToolCall, ...]]:
+    """Where the results of the last answer's calls stand, or would stand; what is there; and those calls."""
+    at = len(messages)
+    given: tuple[Part, ...] = ()
+    if messages and messages[-1].role == "tool":
+        at, given = at - 1, messages[-1].parts
+    asked = messages[at - 1] if at else None
+    return at, given, tuple(asked.tool_calls) if asked is not None and asked.role == "assistant" else ()
+
+
+def _with_all_results(given: Iterable[Part], calls: Sequence[ToolCall], missing: str, *, interrupted: bool) -> Message:
+    """The results that there are, and for each other call one that says what is `missing`."""
+    given = tuple(given)
+    results = (part for part in given if isinstance(part, ToolResult))
+    rest = (part for part in given if not isinstance(part, ToolResult))
+    return Message("tool", (*rest, *_in_their_order(calls, results, missing)), interrupted=interrupted)
+
+
+def _in_their_order(calls: Sequence[ToolCall], results: Iterable[ToolResult], missing: str) -> Iterator[ToolResult]:
     """A result for each call, in their order: some providers know by it which is whose. Ids may be equal."""
     left = list(results)
     for call in calls:
         given = next((result for result in left if result.call_id == call.id), None)
         if given is not None:
             left.remove(given)
-        yield ToolResult(call.id, LOST, is_error=True) if given is None else given
+        yield ToolResult(call.id, missing, is_error=True) if given is None else given
 
 
 def not_run(call: ToolCall) -> ToolResult:

@@ -39,6 +39,18 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Checkpoint | None = None
 
 
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it is at one moment. `conversation`: in full. `lost`: runs on it that nobody carries any more.
+
+    `live`: the record of the run that has its turn. `known`: as `Store.known` gives it.
+    """
+
+    conversation: Conversation
+    lost: tuple[RunRecord, ...] = ()
+    live: RunRecord | None = None
+    known: Mapping[FactScope, int] = {}
+
+
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """The turn is yours. `lost`: runs on this session that had an owner and have none any more; repair comes first.
 
@@ -64,6 +76,13 @@ def check_is_still(only: Which, record: RunRecord, *, is_there: bool, before: Ru
         raise SessionNotFound(f"session {record.session_id!r} was deleted meanwhile")
     if only == "lost" and (before is None or before.status.is_final):
         raise TurnLost(f"run {record.run_id} was ended by others meanwhile")
+
+
+def live_of(holder: RunRecord | None, lost: Sequence[RunRecord]) -> RunRecord | None:
+    """The record of the run that has a session's turn, unless it has ended, or is lost."""
+    if holder is None or holder.status.is_final or any(each.run_id == holder.run_id for each in lost):
+        return None
+    return holder
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,8 +220,8 @@ class Store(Protocol):
 
     async def runs(self, query: RunQuery) -> list[RunRecord]: ...
 
-    async def lost(self) -> list[RunRecord]:
-        """Records that are not final and whose owner is dead, or whose lease has run out."""
+    async def lost(self, session_id: str | None = None) -> list[RunRecord]:
+        """Records that are not final and whose owner is dead, or whose lease has run out; of one session, or of all."""
         ...
 
     async def forget_runs(self, before: float) -> int:
@@ -228,6 +247,10 @@ class Store(Protocol):
 
     async def load(self, session_id: str, *, full: bool = False) -> Conversation | None:
         """`full`: all messages, whatever was compacted."""
+        ...
+
+    async def snapshot(self, session_id: str) -> Snapshot | None:
+        """The whole conversation and the state of its runs, read at one moment; `None` if there is no such session."""
         ...
 
     async def update(self, session_id: str, changes: Mapping[str, Any]) -> Session | None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from halter.core.history import seal, seal_lost
+from halter.core.history import seal, seal_lost, seal_unfinished
+from halter.errors import SessionDamaged
 from halter.messages import Message
-from halter.sessions.port import Conversation
+from halter.sessions.port import Conversation, Snapshot
 from halter.sessions.records import RunRecord
 
 
@@ -26,8 +27,30 @@ def as_left(found: Conversation, lost: Iterable[RunRecord]) -> Conversation:
     return replace(found, session=replace(found.session, messages=len(said)), messages=said, checkpoint=checkpoint)
 
 
-def before(found: Conversation, live: RunRecord) -> Conversation:
+def as_next_found(seen: Snapshot) -> Conversation:
+    """A whole conversation as the next run will find it, if no turn is under way."""
+    return as_left(seen.conversation, seen.lost) if seen.lost else seen.conversation
+
+
+def as_read(seen: Snapshot) -> Conversation:
+    """A whole conversation in a form that every provider accepts, also in the middle of a turn."""
+    found = as_next_found(seen)
+    if seen.live is None:
+        return sealed(found)
+    at, end = seal_unfinished(found.messages)
+    return replace(found, messages=(*found.messages[:at], *end))
+
+
+def over(seen: Snapshot) -> Conversation:
     """A whole conversation without the turn that is under way: half of it would pass for all of it."""
+    found, live = as_next_found(seen), seen.live
+    if live is not None and live.error is not None:  # it is made up: where its turn has begun is not known
+        id = found.session.id
+        raise SessionDamaged(f"session {id!r}: {live.error.message}, and it has the session's turn", session_id=id)
+    return found if live is None else _before(found, live)
+
+
+def _before(found: Conversation, live: RunRecord) -> Conversation:
     said, checkpoint = found.messages[: live.base], found.checkpoint
     is_kept = checkpoint is not None and checkpoint.run_id != live.run_id
     session = replace(found.session, messages=len(said), state=None)

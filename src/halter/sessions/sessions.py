@@ -31,8 +31,8 @@ from halter.sessions.exporting import Export, ExportInput, exported, read_export
 from halter.sessions.fact_book import FactBook
 from halter.sessions.opening import opened
 from halter.sessions.place import Place, SessionRef
-from halter.sessions.port import Conversation, Query, RunQuery, Store
-from halter.sessions.reading import as_left, as_told, before, compacted, sealed
+from halter.sessions.port import Conversation, Query, RunQuery, Snapshot, Store
+from halter.sessions.reading import as_next_found, as_read, as_told, compacted, over, sealed
 from halter.sessions.records import Damage, FactScope, Hit, RunRecord, Session
 from halter.sessions.repair import recover
 from halter.sessions.rewinding import rewind
@@ -126,16 +126,14 @@ class Sessions:
         """What was said, fit for `history=` of any run. Raises `SessionNotFound`.
 
         What was compacted is there as its summary; `full`: as it was said. What a lost process has left is shown as the
-        next run will find it; what a live run is saying, as far as it has come.
+        next run will find it; what a live run is saying, as far as it has come: calls that still run have a result that
+        says so.
         """
         found = await self._loaded(id, full=full)
         if found.session.holder is None:
             return as_told(sealed(found), full=full)
-        lost = await self._lost_on(id)
-        if not lost:
-            return as_told(found, full=full)
-        left = as_left(await self._loaded(id, full=True), lost)
-        return as_told(left if full else compacted(left), full=full)
+        read = as_read(await self._seen(id))
+        return as_told(read if full else compacted(read), full=full)
 
     async def update(
         self,
@@ -167,15 +165,15 @@ class Sessions:
         """
         at = None if at is None else checked.whole("at", at, at_least=0)
         new = _id(to)
-        there = await self._as_left(id)
-        found = await self._over(there)
+        seen = await self._seen(id)
+        there, found = as_next_found(seen), over(seen)
         session, said = found.session, found.messages
         upto = whole_cut(said, min(len(said), _within(there, len(said) if at is None else at)))
         session = replace(session, id=new, state=session.state if upto == len(said) else None)
         checkpoint = found.checkpoint if found.checkpoint is not None and found.checkpoint.upto <= upto else None
         own = FactScope("session", id)
         # Not to be learned again, as somebody may have had it forgotten since; but of the session itself it is.
-        known = {of: min(far, upto) for of, far in (await self._store.known(id)).items() if of != own}
+        known = {of: min(far, upto) for of, far in seen.known.items() if of != own}
         return await self._made(session, replace(found, messages=said[:upto], checkpoint=checkpoint), known=known)
 
     async def rewind(self, id: str, to: int) -> Session:
@@ -186,7 +184,7 @@ class Sessions:
         there are not so many messages. It leaves a record of its own, of the kind `rewind`.
         """
         checked.whole("to", to, at_least=0)
-        _within(await self._as_left(id), to)
+        _within(as_next_found(await self._seen(id)), to)
         await self._whole(rewind(self._place, id, to))
         return await self.get(id)
 
@@ -195,7 +193,7 @@ class Sessions:
 
         A turn that is under way is not in it.
         """
-        return exported(await self._over(await self._as_left(id)))
+        return exported(over(await self._seen(id)))
 
     async def import_(self, data: ExportInput, *, id: str | None = None) -> Session:
         """Makes a session of what `export` gave, also as JSON text. Raises `UsageError` if there is one of its id.
@@ -220,7 +218,7 @@ class Sessions:
         refuse_from_inside(key)
         await self._begin()
         if not stop:
-            refuse_while_held(await self._store.session(id), await self._lost_on(id))
+            refuse_while_held(await self._store.session(id), await self._store.lost(id))
         return await self._whole(self._delete(id, key))
 
     async def end(self, id: str) -> None:
@@ -351,21 +349,10 @@ class Sessions:
         await self._begin()
         return _there(await self._store.load(id, full=full), id)
 
-    async def _as_left(self, id: str) -> Conversation:
-        """In full; what a lost process has left, as the next run will find it."""
-        found = await self._loaded(id, full=True)
-        return found if found.session.holder is None else as_left(found, await self._lost_on(id))
-
-    async def _over(self, found: Conversation) -> Conversation:
-        """Of such a conversation what is over: without the turn of a live run."""
-        holder = found.session.holder
-        if holder is None or any(record.run_id == holder for record in await self._lost_on(found.session.id)):
-            return found
-        live = await self._store.run(holder)
-        return found if live is None else before(found, live)
-
-    async def _lost_on(self, id: str) -> Records:
-        return [record for record in await self._store.lost() if record.session_id == id]
+    async def _seen(self, id: str) -> Snapshot:
+        given.name(ID, id)
+        await self._begin()
+        return _there(await self._store.snapshot(id), id)
 
     async def _made(
         self,

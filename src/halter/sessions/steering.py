@@ -86,14 +86,19 @@ class Steering:
             state = await self._execution.whole(self._store.mail_state(mail))
             if state == "taken" and record is not None and record.status.is_final:
                 return await self._result_of(record, session_id)
-            if state == "returned" or record is None or record.status.is_final or await self._is_lost(holder):
+            if (
+                state == "returned"
+                or record is None
+                or record.status.is_final
+                or await self._is_lost(holder, session_id)
+            ):
                 await self._execution.whole(self._store.sort_mail(returned=[mail]))
                 return None
             await asyncio.sleep(LOOKED_EVERY)
 
-    async def _is_lost(self, holder: str) -> bool:
+    async def _is_lost(self, holder: str, session_id: str) -> bool:
         """True if nobody carries it any more: then nobody will end its record before this run's turn."""
-        lost = await self._execution.whole(self._store.lost())
+        lost = await self._execution.whole(self._store.lost(session_id))
         return any(record.run_id == holder for record in lost)
 
     async def _result_of(self, record: RunRecord, session_id: str) -> RunResult[Any]:

@@ -32,9 +32,11 @@ from halter.sessions.port import (
     MailState,
     Query,
     RunQuery,
+    Snapshot,
     Taken,
     Which,
     check_is_still,
+    live_of,
 )
 from halter.sessions.ranking import best
 from halter.sessions.records import Checkpoint, Damage, Fact, FactScope, Hit, LateResult, RunRecord, Session
@@ -195,9 +197,9 @@ class MemoryStore:
         with _lock:
             return self._runs.find(query)
 
-    async def lost(self) -> list[RunRecord]:
+    async def lost(self, session_id: str | None = None) -> list[RunRecord]:
         with _lock:
-            return list(self._lost(time.monotonic()))
+            return list(self._lost(time.monotonic(), of=session_id))
 
     def _lost(self, now: float, *, of: str | None = None) -> Iterator[RunRecord]:
         def has_turn(record: RunRecord, generation: int) -> bool:
@@ -234,6 +236,19 @@ class MemoryStore:
         with _lock:
             kept = self._sessions.get(session_id)
             return kept.conversation(full=full) if kept is not None else None
+
+    async def snapshot(self, session_id: str) -> Snapshot | None:
+        with _lock:
+            kept = self._sessions.get(session_id)
+            if kept is None:
+                return None
+            lost = tuple(self._lost(time.monotonic(), of=session_id))
+            return Snapshot(
+                conversation=kept.conversation(full=True),
+                lost=lost,
+                live=live_of(kept.turn and self._runs.get(kept.turn.run_id), lost),
+                known=dict(kept.known),
+            )
 
     async def update(self, session_id: str, changes: Mapping[str, Any]) -> Session | None:
         with _lock:

@@ -21,7 +21,7 @@ from halter.core.owner import is_dead
 from halter.errors import HalterError, SessionsUnavailable
 from halter.messages import Message
 from halter.outcome import Cancellation
-from halter.sessions.port import Asked, Busy, Conversation, Lease, MailState, Query, RunQuery, Taken, Which
+from halter.sessions.port import Asked, Busy, Conversation, Lease, MailState, Query, RunQuery, Snapshot, Taken, Which
 from halter.sessions.records import Checkpoint, Damage, Fact, FactScope, Hit, LateResult, RunRecord, Session
 from halter.sessions.sql import asking, checking, conversations, facts, runs, sessions, turns
 from halter.sessions.sql.dialects import Dialect
@@ -136,8 +136,8 @@ class SqlStore:
     async def runs(self, query: RunQuery) -> list[RunRecord]:
         return await self._read(partial(runs.find, query=query))
 
-    async def lost(self) -> list[RunRecord]:
-        return await self._read(lambda tx: list(runs.lost(tx)))
+    async def lost(self, session_id: str | None = None) -> list[RunRecord]:
+        return await self._read(lambda tx: list(runs.lost(tx, session_id)))
 
     async def forget_runs(self, before: float) -> int:
         most = 0
@@ -167,6 +167,9 @@ class SqlStore:
 
     async def load(self, session_id: str, *, full: bool = False) -> Conversation | None:
         return await self._read(partial(conversations.load, session_id=session_id, full=full))
+
+    async def snapshot(self, session_id: str) -> Snapshot | None:
+        return await self._read(partial(turns.snapshot, session_id=session_id))
 
     async def update(self, session_id: str, changes: Mapping[str, Any]) -> Session | None:
         return await self._write(partial(sessions.update, session_id=session_id, changes=changes))

@@ -11,12 +11,12 @@ import sqlalchemy as sa
 
 from halter.errors import TurnLost
 from halter.messages import Message
-from halter.sessions.port import Busy, Lease, Taken, Which, check_is_still
+from halter.sessions.port import Busy, Lease, Snapshot, Taken, Which, check_is_still, live_of
 from halter.sessions.records import RunRecord
-from halter.sessions.sql import runs
+from halter.sessions.sql import facts, runs
 from halter.sessions.sql.conversations import conversation, forget_compactions, written
 from halter.sessions.sql.dialects import Dialect
-from halter.sessions.sql.held import change, held, locked
+from halter.sessions.sql.held import about, change, held, locked
 from halter.sessions.sql.schema import queue, sessions
 from halter.sessions.sql.transaction import Transaction
 
@@ -58,6 +58,17 @@ def take(tx: Transaction, record: RunRecord, lease_for: float, ticket: int | Non
     was = conversation(tx, row)
     now = msgspec.structs.replace(was.session, holder=record.run_id)
     return Taken(lease=lease, conversation=msgspec.structs.replace(was, session=now), lost=lost, before=before)
+
+
+def snapshot(tx: Transaction, session_id: str) -> Snapshot | None:
+    row = about(tx, session_id)
+    if row is None:
+        return None
+    lost = tuple(runs.lost(tx, session_id))
+    live = None if row.holder is None else live_of(runs.get(tx, row.holder), lost)
+    return Snapshot(
+        conversation=conversation(tx, row, full=True), lost=lost, live=live, known=facts.known(tx, session_id)
+    )
 
 
 def _made(tx: Transaction, session_id: str) -> Any:
