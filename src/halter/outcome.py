@@ -125,10 +125,11 @@ class Ended(StrEnum):
     TERMINATED = "terminated"
     KILLED = "killed"
     ABANDONED = "abandoned"
+    UNKNOWN = "unknown"  # nothing of it was found any more, and it could have hidden
 
 
 class ReceiptLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource that was open at the stop. `ended_after_ms`: from the request on; `None` if abandoned."""
+    """One resource that was open at the stop. `ended_after_ms`: from the request on; `None` if not known to be gone."""
 
     kind: str
     label: str
@@ -141,7 +142,8 @@ class CancelReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """What was open at the stop, and when and how each thing ended: measured, not assumed.
 
     `requested_at`: seconds since the epoch. `stopped_after_ms`: until the last of it had ended.
-    `confirmed`: all of *ours* has ended and nothing was abandoned; it never means that a vendor stopped billing.
+    `confirmed`: all of *ours* has certainly ended: no line is abandoned or unknown. It never means that a vendor has
+    stopped billing.
     """
 
     requested_at: float
@@ -159,7 +161,8 @@ class CancelReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
 def _row(line: ReceiptLine, kinds: int, labels: int) -> str:
     when = "" if line.ended_after_ms is None else f" after {line.ended_after_ms:.2f} ms"
-    return f"  {line.kind:<{kinds}}  {line.label:<{labels}}  {line.ended}{when}"
+    doubt = ": a part of it may still run" if line.ended is Ended.UNKNOWN else ""
+    return f"  {line.kind:<{kinds}}  {line.label:<{labels}}  {line.ended}{when}{doubt}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

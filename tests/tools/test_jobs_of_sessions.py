@@ -262,6 +262,7 @@ async def test_one_thing_that_does_not_end_well_keeps_nothing_else_from_ending(
 COMMON = """
 import asyncio, os, sys
 from halter import Agent, events
+from halter.children import supervised
 from halter.models.scripted import Scripted, calls
 from halter.sessions import Sessions
 from halter.tools.process import shell
@@ -269,6 +270,8 @@ from halter.tools.process import shell
 chats, name = Sessions(sys.argv[1]), os.environ["NAME"]
 tools = [shell(approval="never", background=True)]
 line = f"trap '' TERM; setsid sleep {name} & while :; do sleep {name}; done"
+
+supervised.is_possible = False  # else a supervisor ends what is left at once
 
 async def say(text, session):
     await Agent(f"scripted:{text}").run("go", session=chats.session(session))

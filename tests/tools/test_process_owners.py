@@ -23,6 +23,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 BEGIN = """
 import asyncio, os, sys, time, ctypes
 from halter import Agent
+from halter.children import supervised
 from halter.models.scripted import Scripted, calls
 from halter.tools.process import shell
 name = sys.argv[1]
@@ -131,10 +132,10 @@ def test_nothing_outlives_the_process(ending: str, program: Callable[..., subpro
 
 
 @pytest.mark.scenario(29)
-def test_what_a_killed_owner_has_left_is_ended_where_the_next_one_starts(
+def test_what_a_killed_owner_without_supervisors_has_left_is_ended_where_the_next_one_starts(
     program: Callable[..., subprocess.Popen[str]], name: str
 ) -> None:
-    owner = program(STAYS)
+    owner = program("supervised.is_possible = False\n" + STAYS)
     assert owner.stdout.readline() == "ready\n"
     assert len(alive(name)) >= 3
     owner.kill()
@@ -158,9 +159,15 @@ def test_what_a_living_owner_has_is_left_alone(program: Callable[..., subprocess
 def test_an_isolated_function_does_not_outlive_its_owner(
     program: Callable[..., subprocess.Popen[str]], tmp_path: Path, name: str
 ) -> None:
-    """The kernel ends it, at once, whoever comes next."""
+    """Its supervisor ends it, at once."""
     began = tmp_path / "began"
-    text = f"import time\ndef wait(seconds: float) -> None: open({str(began)!r}, 'w').close(); time.sleep(seconds)\n"
+    text = f"""
+import os, time
+def wait(seconds: float) -> None:
+    with open({str(began)!r}, "w") as file:
+        file.write(str(os.getpid()))
+    time.sleep(seconds)
+"""
     (tmp_path / "elsewhere.py").write_text(text)
     owner = program(f"""
         sys.path.insert(0, {str(tmp_path)!r})
@@ -172,18 +179,12 @@ def test_an_isolated_function_does_not_outlive_its_owner(
         input()
     """)
     assert owner.stdout.readline() == "ready\n"
-    while not began.exists():
+    while not (began.exists() and began.read_text()):
         time.sleep(0.005)
-    child = _only_child(owner.pid)
+    child = int(began.read_text())
     owner.kill()
     owner.wait()
     assert _is_gone_soon(child)
-
-
-def _only_child(pid: int) -> int:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    (child,) = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    return child
 
 
 def _is_gone_soon(pid: int) -> bool:
@@ -240,6 +241,7 @@ def test_orphans_that_become_our_children_are_waited_for(program: Callable[..., 
         program(
             """
             ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+            supervised.is_possible = False
             hidden = f"( ( sleep {name} & sleep {name} ) & ) ; setsid sleep {name} & sleep"
             async def both():
                 await agent(f"{hidden} 0.2").run("go")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from halter import CancelMode
-from halter.children import proc
+from halter.children import proc, supervised
 from halter.children.marks import marked, new_mark
 from halter.children.tree import Tree
 from halter.core.history import MAY_HAVE_RUN
@@ -378,20 +378,26 @@ async def test_without_proc_the_process_group_is_ended(monkeypatch: pytest.Monke
     tool = shell(approval="never", term_grace=0.2)
     assert (await call(tool, command="echo hello; exit 3")).text == "hello\n(exit code 3)"
     traps = f"trap '' TERM; sleep {name} & echo ready; sleep {name}"
-    for line, how in ((f"echo ready; exec sleep {name}", Ended.TERMINATED), (traps, Ended.KILLED)):
+    for line in (f"echo ready; exec sleep {name}", traps):
         run = await begin(tool, command=line)
         run.cancel()
-        assert (await called(run)).line.ended is how
+        after = await called(run)
+        assert after.line.ended is Ended.UNKNOWN
+        assert not after.result.receipt.confirmed
         assert alive(name) == []
 
 
 @pytest.mark.real_loop
-async def test_a_program_that_has_children_waited_for_by_the_kernel_loses_only_exit_codes(name: str) -> None:
-    """`signal(SIGCHLD, SIG_IGN)`, as some programs do: nobody can ask how a child ended."""
+@pytest.mark.parametrize(("is_supervised", "told"), [(True, "exit code 3"), (False, "exit code unknown")])
+async def test_a_program_that_has_children_waited_for_by_the_kernel_loses_at_most_exit_codes(
+    is_supervised: bool, told: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """`signal(SIGCHLD, SIG_IGN)`, as some programs do: without a supervisor, nobody can ask how a child ended."""
+    monkeypatch.setattr(supervised, "is_possible", is_supervised)
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        after = await call(shell(approval="never"), command=f"setsid sleep {name} & echo hello")
-        assert after.text.startswith("hello\n(exit code unknown")
+        after = await call(shell(approval="never"), command=f"setsid sleep {name} & echo hello; exit 3")
+        assert after.text.startswith(f"hello\n({told}")
         assert alive(name) == []
     finally:
         signal.signal(signal.SIGCHLD, before)

@@ -1,9 +1,10 @@
 """One child process of our own, with everything that it starts.
 
-1. It has a session and a process group of its own, marks in its environment, nothing to read on stdin, and one pipe for
-what it says on stdout and stderr. 2. It works the same on every loop: what it says, and its end, are read with
-`add_reader`; no watcher of children, no signal handler. 3. It has ended when it has ended, whoever still holds its
-pipe; it is gone when nothing of its tree is left. 4. Only `end` and `kill_group` may be called from other threads.
+1. It has a supervisor, a session and a process group of its own, marks in its environment, nothing to read on stdin,
+and one pipe for what it says on stdout and stderr. 2. It works the same on every loop: what it says, and its end, are
+read with `add_reader`; no watcher of children, no signal handler. 3. It has ended when it has ended, whoever still
+holds its pipe; it is gone when nothing of its tree is left. 4. Only `end` and `kill_group` may be called from other
+threads.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ import asyncio
 import atexit
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO
+from contextlib import ExitStack
 
 from halter.children.ending import Ending
 from halter.children.leader import Leader
 from halter.children.marks import marked, new_mark
 from halter.children.orphans import look_once
+from halter.children.starting import start
 from halter.children.sweeper import bring_to_an_end, wait_for
 from halter.children.tree import Tree
 from halter.core.lockfree import snapshot
@@ -61,39 +62,39 @@ class Child:
         environment: Mapping[str, str],
         cwd: str | None = None,
         on_output: Callable[[bytes], object],
-        stdin: IO[bytes] | int = subprocess.DEVNULL,
+        stdin: int | None = None,
+        stderr: int | None = None,
         apart: bool = False,
     ) -> Child:
         """Starts it, on the loop that runs here; returns when the program has been found and loaded.
 
         `environment`: all of it, but for our marks. `on_output(data)`: called on the loop with what it writes to its
-        stdout and stderr, in order. `apart`: these two stay those of this process, and the pipe is another descriptor,
-        whose number is its last argument. Raises `OSError` if there is no such program or directory, `ValueError` for a
-        NUL in an argument.
+        stdout and stderr, in order. `stdin`: a descriptor to read from; `None`: there is nothing to read. `stderr`: a
+        descriptor for its errors alone. `apart`: stdout and stderr stay those of this process, and the pipe is another
+        descriptor, whose number is its last argument. Raises `OSError` if there is no such program or directory,
+        `ValueError` for a NUL in an argument.
         """
         if os.name != "posix":
             raise ConfigurationError("processes of tools need a POSIX system: Linux, or another one")
         look_once()
         mark = new_mark()
-        ours, theirs = os.pipe()
-        try:
-            process = subprocess.Popen(
-                [*argv, str(theirs)] if apart else argv,
-                cwd=cwd,
-                env=marked(environment, mark),
-                stdin=stdin,
-                stdout=None if apart else theirs,
-                stderr=None if apart else theirs,
-                pass_fds=(theirs,) if apart else (),
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(ours)
-            raise
-        finally:
-            os.close(theirs)
-        process.returncode = 0  # it is waited for by its Leader; `Popen` must neither do that nor complain
-        return cls(Leader(process.pid), mark, ours, on_output)
+        with ExitStack() as ours_only:
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            ours_only.callback(os.close, nothing)
+            ours, theirs = os.pipe()
+            ours_only.callback(os.close, theirs)
+            inputs = nothing if stdin is None else stdin
+            if apart:
+                descriptors = [inputs, *(fd if _is_open(fd) else nothing for fd in (1, 2)), theirs]
+            else:
+                errors = nothing if stderr is None or not _is_open(stderr) else stderr
+                descriptors = [inputs, theirs, theirs if stderr is None else errors]
+            try:
+                leader = start(argv, marked(environment, mark), cwd or os.getcwd(), descriptors)
+            except BaseException:
+                os.close(ours)
+                raise
+        return cls(leader, mark, ours, on_output)
 
     @property
     def pid(self) -> int:
@@ -163,10 +164,10 @@ class Child:
         with self._lock:
             is_new = self._ending is None
             ending = self._ending = self._ending or Ending(self._tree, self._leader, grace, self._on_over, is_urgent)
-        if is_new:
-            bring_to_an_end(ending)
-        else:
+        if not is_new:
             ending.hasten(grace)
+        elif not ending.finish_if_gone():
+            bring_to_an_end(ending)
         return ending
 
     def kill_group(self) -> None:
@@ -206,10 +207,19 @@ class Child:
             if descriptor is not None:
                 os.close(descriptor)
         self._pipe = self._exit_fd = None
+        self._leader.forget()
 
     def __repr__(self) -> str:
         state = "gone" if self.gone.done() else "ending" if self._ending else "ended" if self.exited.done() else "runs"
         return f"<Child {self.pid}, {state}>"
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 _live: dict[int, Child] = {}

@@ -3,8 +3,9 @@
 1. TERM is sent once to each process, also to one that was just being started; what a process starts when it was asked
 to end, to tidy up, is left alone until the grace is over. 2. KILL is repeated, sweep after sweep. 3. How it ended is
 what was needed: `FINISHED` if nobody was there, `TERMINATED` if all went by themselves after TERM, else `KILLED`.
+4. With a supervisor, its word alone says that nobody is left. Without one, a tree that looks empty is `UNKNOWN`.
 
-Nothing here waits: a sweeper calls `look`, with a table of all processes, whenever `is_due` says so.
+Nothing here waits: a sweeper calls `look` whenever `is_due` says so.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Ending:
         self._killing_since = self._killing_since or time.monotonic()
         if self._leader is not None:
             self._leader.signal_group(signal.SIGKILL)
+            self._leader.kill_descendants()
 
     # --- asked by the sweeper -------------------------------------------------------------------------------
 
@@ -85,6 +87,8 @@ class Ending:
 
     def is_due(self, now: float) -> bool:
         """True if something may have changed that only a sweep can tell."""
+        if self._leader is not None and self._leader.is_gone:
+            return True
         if self._is_urgent():
             self._kill_at = min(self._kill_at, now)
         if now >= self._kill_at and self._killing_since is None:
@@ -93,12 +97,31 @@ class Ending:
             return True
         return not any(proc.is_alive(process) for process in self._alive)
 
-    def look(self, table: Table, now: float) -> None:
-        """Sends what is to be sent now to those that are there, or finds that nobody is."""
+    def finish_if_gone(self) -> bool:
+        """True if nobody is left already, so that there is nothing to look for."""
+        if self._leader is not None and self._leader.is_gone:
+            self._finish()
+        return self.is_over
+
+    def look(self, everybody: Callable[[], Table], now: float) -> None:
+        """Sends what is to be sent now to those that are there, or finds that nobody is.
+
+        `everybody()`: the table of all processes; asked only where there is no supervisor.
+        """
         self._sweep_at = now + random.uniform(*SWEEP_AGAIN)
-        if not proc.HAS_PROC:
+        if self._leader is not None and self._leader.is_supervised:
+            self._look_below(self._leader, now)
+        elif proc.HAS_PROC:
+            self._look_everywhere(everybody(), now)
+        else:
             self._look_at_group(now)
-            return
+
+    def _look_below(self, leader: Leader, now: float) -> None:
+        if not self.finish_if_gone():
+            self._alive = running(leader.descendants().processes.values())
+            self._signal(now)
+
+    def _look_everywhere(self, table: Table, now: float) -> None:
         members = self._tree.members(table)
         self._wait_for_adopted(table)
         self._alive = running(members)
@@ -123,6 +146,8 @@ class Ending:
             return
         self._killing_since = self._killing_since or now
         self._send(signal.SIGKILL, self._alive)
+        if self._leader is not None:
+            self._leader.kill_descendants()
         if now - self._killing_since > PATIENCE:
             self.give_up()
 
@@ -166,11 +191,13 @@ class Ending:
                     os.waitpid(process.pid, os.WNOHANG)
 
     def _finish(self) -> None:
+        is_certain = self._leader is not None and self._leader.is_supervised
         if self._leader is not None:
             self._leader.reap()
         self.is_over = True
         how = Ended.TERMINATED if self._asked else Ended.FINISHED
-        self._tell(Ended.KILLED if self._killing_since else how)
+        how = Ended.KILLED if self._killing_since else how
+        self._tell(how if is_certain else Ended.UNKNOWN)
 
     def give_up(self) -> None:
         """Says that it cannot be ended; it is looked at now and then, for somebody may yet end it."""

@@ -1,4 +1,4 @@
-"""The first process of a call: our own child, of which we learn the end, and for which we wait as late as we can.
+"""The first process of a call: its end is learned at once, and it is waited for as late as possible.
 
 As long as nobody has waited for it, its number is nobody else's, and neither is that of its group and session: that is
 what makes a signal to the group safe. So its end is looked at without waiting for it, and it is waited for, once, when
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from halter.children import proc
+from halter.children.proc import Table
 from halter.core.threads import spawn
 
 
@@ -27,7 +28,10 @@ class Watching(Protocol):
 
 
 class Leader:
-    """A direct child in a session of its own. `code`: how it ended, negative for a signal; `None`: runs, or unknown."""
+    """A direct child in a session of its own. `code`: how it ended, negative for a signal; `None`: runs, or unknown.
+
+    Where there are supervisors, it is a `SupervisedLeader`.
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -76,6 +80,26 @@ class Leader:
                 return
             if pid:
                 self._note(status)
+
+    def forget(self) -> None:
+        """Closes its descriptors; in a forked child, or where the process ends."""
+
+    @property
+    def is_supervised(self) -> bool:
+        """True while a supervisor has all of its descendants, and says when none is left."""
+        return False
+
+    @property
+    def is_gone(self) -> bool:
+        """True if its supervisor says that it has ended and no descendant of it is left."""
+        return False
+
+    def descendants(self) -> Table:
+        """All that its supervisor has below it."""
+        return Table({}, has_gaps=True)
+
+    def kill_descendants(self) -> None:
+        """Has its supervisor KILL them, again and again, until none is left."""
 
     def _note(self, status: int) -> None:
         self._is_reaped = True

@@ -6,9 +6,11 @@ import logging
 import os
 import threading
 import time
+from functools import cache
 
 from halter.children import proc
 from halter.children.ending import TICK, Ending
+from halter.children.proc import Table
 from halter.core.threads import spawn
 
 _logger = logging.getLogger("halter")
@@ -54,14 +56,18 @@ class _Sweeper:
         due = [ending for ending in endings if ending.is_due(now)]
         if not due:
             return
-        table = proc.look(self._ended)
-        self._ended = table.ended
+        everybody = cache(self._look)
         for ending in due:
             try:
-                ending.look(table, now)
+                ending.look(everybody, now)
             except Exception:  # the others' processes must end all the same
                 _logger.exception("sweeping for %r failed; it is tried again", ending)
                 ending.give_up()
+
+    def _look(self) -> Table:
+        table = proc.look(self._ended)
+        self._ended = table.ended
+        return table
 
 
 _sweeper = _Sweeper()

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 from halter.outcome import CancelMode, CancelReceipt, Ended, ReceiptLine
 
 Close: TypeAlias = Callable[[], object]
+NOT_GONE = (Ended.ABANDONED, Ended.UNKNOWN)
 _age = count()
 
 
@@ -110,7 +111,7 @@ class Resource:
 
     def line(self, since: float) -> ReceiptLine:
         ended = self.ended or Ended.ABANDONED
-        gone = ended is not Ended.ABANDONED
+        gone = ended not in NOT_GONE
         return ReceiptLine(
             kind=self.kind,
             label=self.label,
@@ -129,6 +130,6 @@ def receipt(requested_at: float, since: float, open_at_the_stop: list[Resource],
     return CancelReceipt(
         requested_at=requested_at,
         stopped_after_ms=(time.monotonic() - since) * 1e3,
-        confirmed=confirmed and all(line.ended is not Ended.ABANDONED for line in lines),
+        confirmed=confirmed and all(line.ended not in NOT_GONE for line in lines),
         resources=lines,
     )

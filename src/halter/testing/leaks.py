@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halter.children.supervised import helper_descriptor
 from halter.core.frames import describe_frame, where
 
 _POLL = 0.005
@@ -134,7 +135,10 @@ def _describe_thread(thread: threading.Thread) -> str:
 
 
 def _open_fds() -> Iterator[tuple[int, str]]:
+    kept = str(helper_descriptor())
     for fd in _names("/proc/self/fd"):
+        if fd == kept:
+            continue
         # The listing's own descriptor is among them, and gone by now.
         with contextlib.suppress(OSError):
             yield int(fd), os.readlink(f"/proc/self/fd/{fd}")

@@ -69,8 +69,8 @@ async def call_in_process(
 
 def _start(request: BinaryIO, received: bytearray) -> Child:
     flags = subprocess._args_from_interpreter_flags()  # pyright: ignore  # as multiprocessing's spawn
-    argv = [sys.executable, *cast("list[str]", flags), "-P", str(Path(isolated_child.__file__)), str(os.getpid())]
-    return Child.start(argv, environment=os.environ, on_output=received.extend, stdin=request, apart=True)
+    argv = [sys.executable, *cast("list[str]", flags), "-P", str(Path(isolated_child.__file__))]
+    return Child.start(argv, environment=os.environ, on_output=received.extend, stdin=request.fileno(), apart=True)
 
 
 def _nameless_file() -> BinaryIO:

@@ -1,6 +1,6 @@
 """The other side of `isolated.py`: the program that runs in the child. It stands on the standard library alone.
 
-Usage: isolated_child.py PARENT DESCRIPTOR, with the request on stdin. The answer is a length of eight bytes and so many
+Usage: isolated_child.py DESCRIPTOR, with the request on stdin. The answer is a length of eight bytes and so many
 bytes of pickle; without them, the process has died before it was done.
 """
 
@@ -10,35 +10,22 @@ import importlib
 import inspect
 import os
 import pickle
-import signal
 import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
 IMPORTING = "HALTER_IMPORTING_MAIN"  # set while the program of the parent is read once more, under another name
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG (prctl(2))
 
 
 def main() -> None:
-    parent, descriptor = map(int, sys.argv[1:])
+    descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
-    _die_with(parent)
     with os.fdopen(descriptor, "wb") as answer:
         _send(answer, _answer(sys.stdin.buffer))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)  # what the function has left running in threads must not hold it up
-
-
-def _die_with(parent: int) -> None:
-    """Where the kernel can do it: no child goes on for a parent that was killed."""
-    if sys.platform == "linux":
-        import ctypes  # only here: it takes some milliseconds
-
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 def _answer(requests: BinaryIO) -> bytes:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from mcp import Client, StdioServerParameters
+from mcp import Client
 
 from halter import checked
 from halter.core.ports import ToolRules
@@ -25,6 +25,7 @@ from halter.tools import approval as approvals
 from halter.tools.approval import Approval
 from halter.tools.bounds import head_and_tail
 from halter.tools.mcp_arguments import McpArguments
+from halter.tools.mcp_stdio import stdio_server
 
 
 @asynccontextmanager
@@ -61,7 +62,7 @@ def _client(server: str | Sequence[str] | Client, env: Mapping[str, str] | None,
     command = list(server)
     if not command or not all(isinstance(word, str) for word in command):
         raise ConfigurationError(f"an MCP server is a command, a URL or a Client, not {server!r}")
-    return Client(StdioServerParameters(command=command[0], args=command[1:], env=dict(env or {}) or None, cwd=cwd))
+    return Client(stdio_server(command, env, cwd))
 
 
 def _spec(listed: Any) -> ToolSpec:
