@@ -58,7 +58,6 @@ TASKS_ARE_MADE_IN = {"core.runtime", "core.execution", "core.body"}
 # Imports inside functions, each with its reason.
 INSIDE_FUNCTIONS = {
     ("core.context", "halter.core.run"): "the handle stands on this module",
-    ("tools.isolated_child", "ctypes"): "only in the child; takes milliseconds",
     ("tools.isolated_child", "multiprocessing"): "needed only in the child",
     ("core.threads", "uvloop"): "the one optional dependency of the base install",
     ("models.http", "halter.net.sockets"): "loads aiohttp: at the first request, not when a model is named",

@@ -42,7 +42,8 @@ DAEMONS = {
     "redis-server": "cd {place} && redis-server --port 0 --save '' --pidfile {place}/redis.pid --daemonize yes",
     "ssh-agent": "ssh-agent -a {place}/ssh.socket",
     "gpg-agent": "gpg-agent --homedir {place}/gnupg --daemon",
-    "hidden": "{python} {place}/hidden.py {place}/hidden first; while [ ! -e {place}/hidden.there ]; do sleep 0.01; done",
+    "hidden": "{python} {place}/hidden.py {place}/hidden first; "
+    "while [ ! -e {place}/hidden.there ]; do sleep 0.01; done",
 }
 PROGRAM = """
 import asyncio, json, sys

@@ -20,6 +20,7 @@ from ..bounds import assert_within
 from .processes import alive, new_name, wait_until_gone
 
 SOURCE = Path(__file__).parents[2] / "src"
+SERVER = Path(__file__).with_name("mcp_server.py")
 BEGIN = """
 import asyncio, os, sys, time, ctypes
 from halter import Agent
@@ -194,6 +195,69 @@ def _is_gone_soon(pid: int) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+# --- it is ended by a signal --------------------------------------------------------------------------------
+
+ALL_KINDS = f"""
+from halter.tools.mcp import mcp_tools
+hidden = f"trap '' TERM HUP; env -i setsid sleep {{name}} & (exec >&-; setsid sleep {{name}} &) ; sleep {{name}}"
+
+async def all_kinds():
+    await agent(hidden, background=True).run("go")
+    async with mcp_tools([sys.executable, {str(SERVER)!r}, "/dev/null", name]):
+        async for event in agent("echo ready;" + hidden).run("go").start().events():
+            if event.type == "tool.progress":
+                print("ready", flush=True)
+asyncio.run(all_kinds())
+"""
+
+
+@pytest.mark.scenario("K100")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_nothing_that_a_tool_has_started_outlives_a_killed_host(
+    number: signal.Signals, program: Callable[..., subprocess.Popen[str]], name: str
+) -> None:
+    """Programs in the middle of a call and in the background, and MCP servers, whatever they ignore and hide."""
+    owner = program(ALL_KINDS)
+    assert owner.stdout.readline() == "ready\n"
+    while len(alive(f"sleep\0{name}")) < 6 or len(alive(f"/dev/null\0{name}")) < 1:
+        time.sleep(0.005)
+    owner.send_signal(number)
+    owner.wait()
+    assert_within(1.0, wait_until_gone(name))
+    wait_until_gone(f"supervisor.py\0{owner.pid}\0")
+
+
+@pytest.mark.scenario("K100")
+def test_a_fork_of_the_host_does_not_keep_its_programs_alive(
+    program: Callable[..., subprocess.Popen[str]], name: str
+) -> None:
+    """It holds copies of all descriptors."""
+    owner = program(
+        """
+        async def hang():
+            run = agent(f"echo ready; setsid sleep {name} & sleep {name}").run("go").start()
+            async for event in run.events():
+                if event.type == "tool.progress":
+                    pid = ctypes.CDLL(None).fork()  # Python is not told, so that nothing is closed
+                    if pid == 0:
+                        os.close(0), os.close(1), os.close(2)
+                        time.sleep(10)
+                        os._exit(0)
+                    print("ready", pid, flush=True)
+        asyncio.run(hang())
+        """
+    )
+    ready, fork = owner.stdout.readline().split()
+    assert ready == "ready"
+    owner.kill()
+    owner.wait()
+    try:
+        programs = f"sleep\0{name}"
+        assert_within(1.0, wait_until_gone(programs))
+    finally:
+        os.kill(int(fork), signal.SIGKILL)
 
 
 # --- it forks -----------------------------------------------------------------------------------------------

@@ -125,11 +125,13 @@ class _Server:
     def _take_request(self) -> bool:
         """Forks a supervisor. False if nobody will ask any more."""
         try:
-            word, descriptors, _, _ = socket.recv_fds(self._requests, 1, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            word, descriptors, _, _ = socket.recv_fds(self._requests, 1, MOST_DESCRIPTORS)
         except OSError:
             return False
         if not word:
             return False
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # what is received is inheritable, whatever the flags
         channel = socket.socket(fileno=descriptors[0])
         try:
             pid = os.fork()

@@ -11,8 +11,10 @@ import asyncio
 import math
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Self, cast
 
 import anyio
 import mcp_types
@@ -28,7 +30,7 @@ TERM_GRACE = 1.0  # seconds between TERM and KILL
 LONGEST_LINE = 64 * 1024 * 1024  # bytes; a server that never ends its line is ended
 
 Incoming = SessionMessage | Exception
-Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
+Streams = tuple[MemoryObjectReceiveStream[Incoming], "_Stdin"]
 
 
 @asynccontextmanager
@@ -42,32 +44,31 @@ async def stdio_server(
     cannot be started. Cancellation-safe: cancelled, it is ended at once.
     """
     said, incoming = anyio.create_memory_object_stream[Incoming](math.inf)
-    outgoing, to_tell = anyio.create_memory_object_stream[SessionMessage](0)
     read, write = os.pipe()
-    stdin = _Stdin(write)
     try:
         child = _start(command, {**get_default_environment(), **(env or {})}, cwd, read, _Lines(said))
     except BaseException:
-        stdin.close()
+        os.close(write)
         raise
     finally:
         os.close(read)
     child.outlives_runs = True
     child.exited.add_done_callback(lambda _: said.close())
-    teller = asyncio.create_task(_tell(to_tell, stdin, said))
+    stdin: _Stdin | None = None
     try:
-        with incoming, outgoing:
-            yield incoming, outgoing
+        stdin = await _Stdin.over(write, said.close)
+        with incoming:
+            yield incoming, stdin
+        stdin.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_GRACE):
-                await teller
-                stdin.close()
                 await child.wait()
     finally:
         gone = child.end(TERM_GRACE)
-        teller.cancel()
-        stdin.close()
+        if stdin is not None:
+            stdin.abort()
         said.close()
+        incoming.close()
         await asyncio.shield(gone)
 
 
@@ -119,46 +120,63 @@ def _message(line: bytes) -> Incoming:
         return error
 
 
-async def _tell(
-    to_tell: MemoryObjectReceiveStream[SessionMessage], stdin: _Stdin, said: MemoryObjectSendStream[Incoming]
-) -> None:
-    """Writes messages until there are no more, or nobody reads them."""
-    with to_tell:
+class _Stdin(asyncio.BaseProtocol):
+    """What a server is told: the SDK's stream for writing, over a pipe. A message is written whole, or not at all."""
+
+    def __init__(self, on_lost: Callable[[], object]) -> None:
+        self._on_lost = on_lost
+        self._transport: asyncio.WriteTransport | None = None
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+
+    @classmethod
+    async def over(cls, descriptor: int, on_lost: Callable[[], object]) -> _Stdin:
+        """Takes the descriptor over. `on_lost()`: called when nobody reads any more, else requests would wait on."""
+        pipe = os.fdopen(descriptor, "wb", 0)
         try:
-            async for each in to_tell:
-                await stdin.write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-        except OSError:
-            said.close()  # else a request would wait for its answer for ever
+            _, stdin = await asyncio.get_running_loop().connect_write_pipe(lambda: cls(on_lost), pipe)
+        except BaseException:
+            pipe.close()
+            raise
+        return stdin
 
+    async def send(self, item: SessionMessage, /) -> None:
+        """Raises `BrokenResourceError` once the server reads no more. Cancellation-safe: what was begun goes on."""
+        await self._may_write.wait()
+        if self._transport is None or self._transport.is_closing():  # closed, or lost
+            raise anyio.BrokenResourceError
+        self._transport.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
-class _Stdin:
-    """The writing end of a pipe, on a loop."""
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
-        os.set_blocking(descriptor, False)
+    def pause_writing(self) -> None:
+        self._may_write.clear()
 
-    async def write(self, data: bytes) -> None:
-        """Raises `OSError` if nobody reads it any more. One at a time."""
-        rest = memoryview(data)
-        while rest:
-            if self._descriptor is None:
-                raise BrokenPipeError
-            try:
-                rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:
-                await self._writable(self._descriptor)
+    def resume_writing(self) -> None:
+        self._may_write.set()
 
-    async def _writable(self, descriptor: int) -> None:
-        loop = asyncio.get_running_loop()
-        ready = loop.create_future()
-        loop.add_writer(descriptor, lambda: ready.done() or ready.set_result(None))
-        try:
-            await ready
-        finally:
-            loop.remove_writer(descriptor)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._may_write.set()
+        self._on_lost()
 
     def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        """Closes it when all is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def aclose(self) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        self.close()
