@@ -16,7 +16,11 @@ WORDS, MACHINES, CORE, ADAPTERS, EDGES = 1, 2, 3, 4, 5
 ROOMS = {
     **dict.fromkeys(["errors", "messages", "request", "features", "outcome", "events", "checked", "shown"], WORDS),
     **dict.fromkeys(
-        (f"core.{name}" for name in ["lifecycle", "fold", "sse", "assembly", "history", "ids", "tokens"]), MACHINES
+        (
+            f"core.{name}"
+            for name in ["lifecycle", "fold", "sse", "assembly", "complete_calls", "history", "ids", "tokens"]
+        ),
+        MACHINES,
     ),
     "core": CORE,
     **dict.fromkeys(

@@ -62,12 +62,16 @@ class Refusal(msgspec.Struct, frozen=True, tag="refusal", gc=False):
     text: str
 
 
-class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", gc=False):
-    """A call that the model asks for. `arguments`: the JSON text exactly as the model wrote it."""
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", gc=False, omit_defaults=True):
+    """A call that the model asks for. `arguments`: the JSON text exactly as the model wrote it.
+
+    `incomplete`: the answer was cut off before the arguments were complete; the call does not run.
+    """
 
     id: str
     name: str
     arguments: str
+    incomplete: bool = False
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", gc=False):

@@ -34,6 +34,9 @@ class RecordingReply:
         call.pieces.append(fragment)
         self.deltas.append((call.id, fragment))
 
+    def incomplete_call(self, key: int | str) -> None:
+        self.assembly.call(key).incomplete = True
+
     def next_part(self) -> None:
         self.assembly.end_pieces()
 

@@ -124,13 +124,13 @@ def test_parts_of_each_kind_keep_their_order_and_what_belongs_to_them(parts: lis
 
 
 def test_several_calls_in_a_frame_are_several_calls_with_and_without_ids() -> None:
-    """The API's id is kept, a missing one is made; a signature stays behind its own call; no arguments are `{}`."""
+    """The API's id is kept, a missing one is made; a signature stays behind its own call; no arguments are no text."""
     frame = answer(call("f", {"x": 1.5}, "a1", thoughtSignature=SIGNATURE), call("g"), call("f", {"x": "é"}))
     message = decode_frames(frame, answer(call("h", {}, "a2")), STOP).message
     assert message.parts == (
         ToolCall("a1", "f", '{"x":1.5}'),
         added(thoughtSignature=SIGNATURE),
-        ToolCall("made-1", "g", "{}"),
+        ToolCall("made-1", "g", ""),
         ToolCall("made-2", "f", '{"x":"é"}'),
         ToolCall("a2", "h", "{}"),
     )
@@ -138,7 +138,7 @@ def test_several_calls_in_a_frame_are_several_calls_with_and_without_ids() -> No
 
 def test_text_behind_a_call_is_a_part_behind_the_call() -> None:
     message = decode_frames(answer({"text": "a"}), answer(call("f", id="1")), answer({"text": "b"}), STOP).message
-    assert message.parts == (Text("a"), ToolCall("1", "f", "{}"), Text("b"))
+    assert message.parts == (Text("a"), ToolCall("1", "f", ""), Text("b"))
 
 
 def test_only_the_first_candidate_is_read() -> None:

@@ -1,7 +1,8 @@
 """A model's deltas become one whole message. Pure: no clock, no event.
 
 1. Parts keep the order in which they began. 2. Tool-call fragments are keyed by index, then by id; they may be
-interleaved. 3. `message()` may be called at any time: what arrived so far, and nothing invented.
+interleaved. 3. `message()` may be called at any time: what arrived so far, and nothing invented. 4. Calls whose
+arguments were cut off are marked, by one rule for all formats (`complete_calls.py`).
 """
 
 from __future__ import annotations
@@ -9,21 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from halter.core.complete_calls import is_object, was_cut_off
 from halter.messages import Message, Opaque, Part, Reasoning, Refusal, Text, ToolCall, Usage, checked_usage
 
 
 class CallFragments:
     """One tool call while it is being streamed."""
 
-    __slots__ = ("id", "name", "pieces")
+    __slots__ = ("id", "incomplete", "name", "pieces")
 
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
         self.pieces: list[str] = []
+        self.incomplete = False  # the provider says so
 
-    def whole(self) -> ToolCall:
-        return ToolCall(self.id, self.name, "".join(self.pieces))
+    def whole(self, *, was_cut: bool) -> ToolCall:
+        """The call as far as it came. `was_cut`: its answer was cut off, perhaps within it."""
+        arguments = "".join(self.pieces)
+        return ToolCall(self.id, self.name, arguments, self.incomplete or (was_cut and not is_object(arguments)))
 
 
 class Pieces:
@@ -105,7 +110,8 @@ class Assembly:
         return not self._parts
 
     def message(self, *, interrupted: bool = False) -> Message:
-        parts = tuple(part if isinstance(part, Opaque) else part.whole() for part in self._parts)
+        was_cut = was_cut_off(self.finish_reason)
+        parts = tuple(_whole(part, was_cut=was_cut) for part in self._parts)
         return Message(
             "assistant",
             parts,
@@ -113,3 +119,9 @@ class Assembly:
             finish_reason=self.finish_reason,
             usage=self.usage,
         )
+
+
+def _whole(part: Pieces | CallFragments | Opaque, *, was_cut: bool) -> Part:
+    if isinstance(part, Opaque):
+        return part
+    return part.whole(was_cut=was_cut) if isinstance(part, CallFragments) else part.whole()

@@ -2,7 +2,8 @@
 
 1. Each call is a task of its own, so that a stop can spare one and end another. 2. Whoever comes first ends it, once:
 its own end, its time-out, the stop that gives it up, the seal of the run. What it comes to afterwards is `tool.late`.
-3. A call that had not begun when the stop came never runs. 4. The model gets exactly one result for each call.
+3. A call that had not begun when the stop came never runs, nor one whose arguments were cut off. 4. The model gets
+exactly one result for each call.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from halter.core.current import CURRENT, CurrentRun
 from halter.core.ending import cancel_task, end_one, give_up
 from halter.core.execution import Execution
 from halter.core.frames import where
-from halter.core.history import MAY_HAVE_RUN, NOT_RUN
+from halter.core.history import CUT_OFF, MAY_HAVE_RUN, NOT_RUN
 from halter.core.ports import Tool
 from halter.core.resources import Resource
 from halter.core.run_token import CallToken
@@ -183,6 +184,8 @@ class Call:
     async def _come_to_an_end(self) -> Ending:
         """What the call comes to, if nothing cuts it short."""
         request = self.request
+        if request.incomplete:
+            raise ToolError(CUT_OFF)
         if self._before is not None:
             answer = await self._before(self.context, request)
             if isinstance(answer, str):

@@ -18,6 +18,10 @@ import msgspec
 from halter.messages import PAUSED, Message, Part, Text, ToolCall, ToolResult
 
 NOT_RUN = "This call did not run: the turn was stopped before it began."
+CUT_OFF = (
+    "This call did not run: your answer was cut off before its arguments were complete. "
+    "Call again if it is still needed, with shorter arguments if your answer was too long."
+)
 MAY_HAVE_RUN = "This call was stopped while it ran: part of it may have taken effect."
 LOST = (
     "This call was lost with the process that ran it: it may have taken effect, in part or as a whole, or not at all."
@@ -154,12 +158,16 @@ def _in_their_order(calls: Sequence[ToolCall], results: Iterable[ToolResult], mi
         given = next((result for result in left if result.call_id == call.id), None)
         if given is not None:
             left.remove(given)
-        yield ToolResult(call.id, missing, is_error=True) if given is None else given
+        yield _missing(call, missing) if given is None else given
+
+
+def _missing(call: ToolCall, why: str) -> ToolResult:
+    return ToolResult(call.id, CUT_OFF if call.incomplete else why, is_error=True)
 
 
 def not_run(call: ToolCall) -> ToolResult:
     """The result of a call that never began."""
-    return ToolResult(call.id, NOT_RUN, is_error=True)
+    return _missing(call, NOT_RUN)
 
 
 # --- telling the model --------------------------------------------------------------------------------------

@@ -150,6 +150,11 @@ class Reply:
                 self.meter.shown.add(fragment)
             self._write_delta(events.ToolArgumentsDelta, call_id=call.id, fragment=fragment)
 
+    def incomplete_call(self, key: int | str) -> None:
+        """The provider says that it has cut this call off, whatever came of its arguments."""
+        if not self._cell:
+            self.assembly.call(key).incomplete = True
+
     def carry(self, provider: str, data: Any) -> None:
         """Keeps something that `provider` needs back unchanged, and that nobody else is shown."""
         if not self._cell:

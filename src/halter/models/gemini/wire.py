@@ -230,8 +230,8 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def _json_of(arguments: Any) -> str:
-    """The arguments as JSON text. Raises `MalformedStream` where they are nested too deeply to be written."""
+    """The arguments as JSON text, none for none. Raises `MalformedStream` where they are too deep to be written."""
     try:
-        return msgspec.json.encode({} if arguments is None else arguments).decode()
+        return "" if arguments is None else msgspec.json.encode(arguments).decode()
     except RecursionError:
         raise MalformedStream("a function call's arguments are nested too deeply") from None

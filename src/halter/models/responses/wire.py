@@ -225,6 +225,8 @@ class ResponsesDecoder:
             item = self._begin(place)
         self._learn(place, item, fields)
         self._show_item(place, fields)
+        if item.is_call and text_in(fields, "status") == "incomplete":
+            self._reply.incomplete_call(item.key)
         item.keep(fields)
         self._carry()
 

@@ -9,7 +9,7 @@ from halter.proof.wire.formats import Ask, AskError, FinishReason, Said
 
 _ID = "msg_HalterWire0000000000000000"
 _MARK = "\N{BULLET}"
-_STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use"}
+_STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -89,7 +89,7 @@ class AnthropicFormat:
 
     def finish(self, ask: Ask, reason: FinishReason, tokens: int) -> bytes:
         delta = {"stop_reason": _STOP_REASONS[reason], "stop_sequence": None}
-        last = _stop(_CALL if reason == "tool_calls" else _TEXT)
+        last = _stop(_TEXT if reason == "stop" else _CALL)
         return last + _frame("message_delta", delta=delta, usage=_usage(ask, tokens))
 
     def done(self) -> bytes:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-FinishReason = Literal["stop", "tool_calls"]
+FinishReason = Literal["stop", "tool_calls", "length"]
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,9 +38,12 @@ class Said(msgspec.Struct):
     tool: str | None = None
     arguments: str = ""
     tokens: int = 0
+    is_cut: bool = False
 
     @property
     def reason(self) -> FinishReason:
+        if self.is_cut:
+            return "length"
         return "stop" if self.tool is None else "tool_calls"
 
 

@@ -13,6 +13,7 @@ from halter.proof.wire.formats import Ask, AskError, FinishReason, Said
 
 _MARK = "\N{BULLET}"
 _MODEL = "gemini-wire"
+_REASONS: dict[FinishReason, str] = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS"}
 _STATUSES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -94,7 +95,7 @@ class GeminiFormat:
     def finish(self, ask: Ask, reason: FinishReason, tokens: int) -> bytes:
         assert isinstance(ask, _GeminiAsk)
         call = _frame(_answer([_called(**ask.call)])) if ask.call else b""
-        return call + _frame(_answer([{"text": ""}], "STOP") | _usage(ask, tokens))
+        return call + _frame(_answer([{"text": ""}], _REASONS[reason]) | _usage(ask, tokens))
 
     def done(self) -> bytes:
         return b""
@@ -107,7 +108,9 @@ class GeminiFormat:
 
     def whole(self, ask: Ask, said: Said, call_id: str, finished: bool) -> bytes:
         part = {"text": "".join(said.text)} if said.tool is None else _called(call_id, said.tool, said.arguments)
-        return msgspec.json.encode(_answer([part], "STOP" if finished else None) | _usage(ask, said.tokens))
+        return msgspec.json.encode(
+            _answer([part], _REASONS[said.reason] if finished else None) | _usage(ask, said.tokens)
+        )
 
 
 def _answer(parts: list[dict[str, Any]], reason: str | None = None) -> dict[str, Any]:
@@ -119,7 +122,8 @@ def _answer(parts: list[dict[str, Any]], reason: str | None = None) -> dict[str,
 
 def _called(id: str, name: str, arguments: str) -> dict[str, Any]:
     # Arguments that are no JSON go out as they are: a mode may ask for a broken answer.
-    return {"functionCall": {"name": name, "args": msgspec.Raw(arguments.encode()), "id": id}}
+    args = {"args": msgspec.Raw(arguments.encode())} if arguments else {}
+    return {"functionCall": {"name": name, **args, "id": id}}
 
 
 def _usage(ask: Ask, tokens: int) -> dict[str, Any]:

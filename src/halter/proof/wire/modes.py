@@ -112,6 +112,11 @@ _KINDS = (
         (Parameter("name", "text"), Parameter("arguments", "text", "{}")),
         "calls a tool, its arguments in fragments; after the tool's result steady(20,1)",
     ),
+    ModeKind(
+        "cut-call",
+        (Parameter("name", "text"), Parameter("arguments", "text", "")),
+        "calls a tool, and is cut off by its length after these arguments; after the tool's result steady(20,1)",
+    ),
     ModeKind("crlf", (_n(20),), "n tokens in frames that end with CRLF"),
     ModeKind("one-byte", (_n(5),), "n tokens, each byte of the body its own HTTP chunk and TCP write"),
     ModeKind(

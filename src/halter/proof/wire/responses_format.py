@@ -142,6 +142,7 @@ class ResponsesFormat:
     def recite(self, ask: Ask, said: Said, call_id: str) -> bytes:
         """The frames that tell all of it again."""
         known = _known(ask)
+        end = _end_of(said)
         output = _output(said, call_id)
         numbers = known.numbers if said.tool is not None or not said.tokens else count(TOKEN_NUMBER + said.tokens)
         frames = [
@@ -150,7 +151,7 @@ class ResponsesFormat:
                 _frame("response.output_item.done", next(numbers), output_index=index, item=item)
                 for index, item in enumerate(output)
             ),
-            _frame("response.completed", next(numbers), response=_response(known, "completed", output, said.tokens)),
+            _frame(f"response.{end}", next(numbers), response=_response(known, end, output, said.tokens)),
         ]
         return b"".join(frames)
 
@@ -170,8 +171,12 @@ class ResponsesFormat:
         known = _known(ask)
         if self._of == "cancel":
             return msgspec.json.encode(_response(known, "cancelled", []))
-        status = "completed" if finished else "in_progress"
+        status = _end_of(said) if finished else "in_progress"
         return msgspec.json.encode(_response(known, status, _output(said, call_id), said.tokens))
+
+
+def _end_of(said: Said) -> str:
+    return "incomplete" if said.is_cut else "completed"
 
 
 def _known(ask: Ask) -> ResponsesAsk:
@@ -188,7 +193,7 @@ def _response(
         "status": status,
         "background": ask.background,
         "error": None,
-        "incomplete_details": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
         "model": ask.model,
         "output": output,
         "parallel_tool_calls": True,
@@ -211,7 +216,7 @@ def _usage(ask: Ask, tokens: int) -> dict[str, Any]:
 
 def _output(said: Said, call_id: str) -> list[dict[str, Any]]:
     if said.tool is not None:
-        return [_call(call_id, said.tool, said.arguments, "completed")]
+        return [_call(call_id, said.tool, said.arguments, _end_of(said))]
     return [_message([_text("".join(said.text))], "completed")] if said.text else []
 
 

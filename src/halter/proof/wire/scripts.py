@@ -111,13 +111,19 @@ def _tool_call(s: Situation) -> Script:
     return Script(_calling(s.mode.string("name"), s.mode.string("arguments")))
 
 
-def _calling(name: str, arguments: str) -> Steps:
+def _cut_call(s: Situation) -> Script:
+    if s.ask.has_tool_result:
+        return _short_answer()
+    return Script(_calling(s.mode.string("name"), s.mode.string("arguments"), is_cut=True))
+
+
+def _calling(name: str, arguments: str, *, is_cut: bool = False) -> Steps:
     yield Open()
     yield CallTool(0.0, name, "", opens=True)
     pieces = [arguments[i : i + FRAGMENT_CHARACTERS] for i in range(0, len(arguments), FRAGMENT_CHARACTERS)]
     for index, piece in enumerate(pieces, 1):
         yield CallTool(index * FRAGMENT_PAUSE, name, piece, opens=False)
-    yield End(len(pieces) * FRAGMENT_PAUSE)
+    yield End(len(pieces) * FRAGMENT_PAUSE, is_cut=is_cut)
 
 
 def _crlf(s: Situation) -> Script:
@@ -200,6 +206,7 @@ SCRIPTS: dict[str, Callable[[Situation], Script]] = {
     "no-done": _ending_with(End(0.0, done=False)),
     "lingering": _ending_with(End(0.0, body=False)),
     "tool-call": _tool_call,
+    "cut-call": _cut_call,
     "crlf": _crlf,
     "one-byte": _one_byte,
     "replay": _replay,

@@ -60,13 +60,17 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """End the answer: with or without the finish reason, the terminal frame, the end of the HTTP body."""
+    """End the answer: with or without the finish reason, the terminal frame, the end of the HTTP body.
+
+    `is_cut`: by its length, in the middle of what it was saying.
+    """
 
     at: float
     finish: bool = True
     done: bool = True
     body: bool = True
     close: bool = False
+    is_cut: bool = False
 
 
 class Cut(msgspec.Struct, frozen=True):

@@ -133,6 +133,7 @@ class StreamVoice:
         return [_refusal(self._occasion, step)]
 
     def end(self, step: End) -> list[bytes]:
+        self._call.is_cut = step.is_cut
         frames = self._finish() if step.finish else b""
         frames += self._format.done() if step.done else b""
         return self._together(b"", frames, LAST_CHUNK if step.body else b"")
@@ -211,6 +212,7 @@ class WholeVoice:
         return [_refusal(self._occasion, step)]
 
     def end(self, step: End) -> list[bytes]:
+        self._said.is_cut = step.is_cut
         return [] if self._failed else [self._response(finished=step.finish, missing=0 if step.body else 1)]
 
     def torn(self) -> list[bytes]:
