@@ -259,13 +259,13 @@ def test_a_conversation_that_ends_in_nothing_to_answer_is_refused() -> None:
 
 
 def test_results_stand_first_and_next_to_their_calls() -> None:
-    """The API wants them in the very next turn, before any other words; a pair torn further apart is not sent."""
+    """The API wants them in the very next turn, before any other words; a pair torn apart is joined again."""
     call, result = ToolCall("a", "x", "{}"), ToolResult("a", "1")
     near = (Message.user("q"), Message("assistant", (call,)), Message.user("wait"), Message("tool", (result,)))
     assert [block["type"] for block in turns_of(near, MARK)[2]["content"]] == ["tool_result", "text"]
     far = (*near[:3], Message.assistant("hm"), near[3], Message.user("so?"))
     kinds = [[block["type"] for block in turn["content"]] for turn in turns_of(far, MARK)]
-    assert kinds == [["text", "text"], ["text"], ["text"]]
+    assert kinds == [["text"], ["tool_use"], ["tool_result", "text"], ["text"], ["text"]]
 
 
 def test_an_id_that_is_used_again_is_another_call_and_gets_another_id() -> None:
@@ -278,7 +278,7 @@ def test_an_id_that_is_used_again_is_another_call_and_gets_another_id() -> None:
     assert longer[: len(said)] == turns_of(said, MARK), "a prompt cache stays valid"
     assert ids_in(longer)[4:] == ["0_2_2", "0_2_2", "0_3", "0_3"]
     twice = turns_of((Message.user("q"), call, call, Message("tool", (ToolResult("0", "1"),) * 3)), MARK)
-    assert ids_in(twice) == ["0", "0_2", "0", "0_2"]
+    assert ids_in(twice) == ["0", "0", "0_2", "0_2"]
 
 
 def ids_in(turns: list[Any]) -> list[str]:

@@ -192,15 +192,15 @@ def test_a_call_that_no_gemini_model_has_signed_says_so_to_the_models_that_check
 
 
 @pytest.mark.parametrize("arguments", ["", "[1]", "{", "7", "[" * 100_000])
-def test_arguments_that_are_no_object_are_sent_as_none(arguments: str) -> None:
-    """They were answered with an error; the API takes objects only."""
+def test_arguments_that_are_no_object_are_sent_within_one(arguments: str) -> None:
+    """They were answered with an error; the API takes objects only, and the model sees what it wrote."""
     messages = (
         Message.user("hi"),
         Message("assistant", (ToolCall("a", "f", arguments),)),
         Message("tool", (ToolResult("a", "these are no arguments", is_error=True),)),
     )
     (part,) = gemini_contents(messages, model="gemini-2.5-pro")[1]["parts"]
-    assert part["functionCall"]["args"] == {}
+    assert part["functionCall"]["args"] == ({"INVALID_JSON": arguments} if arguments else {})
 
 
 def test_images_and_files_are_parts_by_their_bytes_or_their_address() -> None:

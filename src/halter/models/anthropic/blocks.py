@@ -14,7 +14,7 @@ import msgspec
 from halter.core.reply import Reply
 from halter.errors import MalformedStream
 from halter.models.anthropic.frames import Delta
-from halter.models.lenient_json import read_json
+from halter.models.calls import object_in
 
 
 class Block(Protocol):
@@ -165,15 +165,6 @@ class OtherBlock:
             self._fields["input"] = made
         if isinstance(self._fields.get("type"), str):
             self._reply.carry(self._provider, self._fields)
-
-
-def object_in(text: str) -> dict[str, Any] | None:
-    """The object that this JSON text is, the empty one for no text; `None` if it is none."""
-    try:
-        value: object = read_json(text.encode("utf-8", "replace")) if text.strip() else {}
-    except ValueError:
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _json_of(value: Any) -> str:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import takewhile, zip_longest
+from collections.abc import Set as AbstractSet
+from itertools import takewhile
 from typing import Any, TypeAlias, cast
 
+from halter.core.history import paired
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Refusal, Text, ToolCall, ToolResult
-from halter.models.anthropic.blocks import object_in
+from halter.models.calls import arguments_object, short, told_apart
 from halter.models.conversation import inline_data, tool_name
 
 Block: TypeAlias = dict[str, Any]
@@ -37,9 +38,8 @@ def turns_of(messages: Sequence[Message], provider: str) -> list[Turn]:
     Raises `ConfigurationError` for a picture or a file that the API does not take.
     """
     pending = _in_progress(messages, provider)
-    turns = _joined((_side(message), _blocks(message, provider)) for message in messages)
-    _tell_calls_apart(turns)
-    _drop_unpaired_calls(turns)
+    told = told_apart(messages, _id).messages
+    turns = _joined((_side(message), _blocks(message, provider, answered)) for message, answered in paired(told))
     _drop_unpaired_uses(turns, pending)
     _drop_last_thoughts(turns)
     turns = _joined((turn["role"], turn["content"]) for turn in turns)
@@ -72,19 +72,19 @@ def _is_no_answer(block: Block) -> bool:
 # --- parts ⇄ blocks -----------------------------------------------------------------------------------------
 
 
-def _blocks(message: Message, provider: str) -> list[Block]:
+def _blocks(message: Message, provider: str, answered: AbstractSet[str]) -> list[Block]:
     if message.role == "assistant":
-        return _answer_blocks(message, provider)
+        return _answer_blocks(message, provider, answered)
     return [block for part in message.parts if (block := _block(part)) is not None]
 
 
-def _answer_blocks(message: Message, provider: str) -> list[Block]:
+def _answer_blocks(message: Message, provider: str, answered: AbstractSet[str] = frozenset()) -> list[Block]:
     blocks: list[Block] = []
     for part in message.parts:
         match part:
             case Text(text) | Refusal(text):
                 blocks.append({"type": "text", "text": text})
-            case ToolCall():
+            case ToolCall() if part.id in answered:
                 blocks.append(_call(part))
             case Opaque(mark, data) if mark == provider and isinstance(data, dict):
                 _add(blocks, cast("Block", data))
@@ -102,16 +102,12 @@ def _add(blocks: list[Block], data: Block) -> None:
 
 
 def _call(call: ToolCall) -> Block:
-    made = object_in(call.arguments)
-    # The API takes objects only; Anthropic's own advice for what the model has broken:
-    # https://platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming
-    fields = {"INVALID_JSON": call.arguments} if made is None else made
-    return {"type": "tool_use", "id": _id(call.id), "name": tool_name(call.name), "input": fields}
+    return {"type": "tool_use", "id": call.id, "name": tool_name(call.name), "input": arguments_object(call)}
 
 
 def _id(id: str) -> str:
     """The id in the letters that the API takes: other providers' calls may have others."""
-    return _NOT_IN_AN_ID.sub("_", id)
+    return short(_NOT_IN_AN_ID.sub("_", id))
 
 
 def _block(part: object) -> Block | None:
@@ -129,7 +125,7 @@ def _block(part: object) -> Block | None:
 
 
 def _result(result: ToolResult) -> Block:
-    block: Block = {"type": "tool_result", "tool_use_id": _id(result.call_id)}
+    block: Block = {"type": "tool_result", "tool_use_id": result.call_id}
     content = result.content if result.content.strip() else "failed" if result.is_error else ""
     block |= {"content": content} if content else {}
     return block | ({"is_error": True} if result.is_error else {})
@@ -167,65 +163,6 @@ def _text_of(data: str) -> str:
 
 
 # --- calls and results --------------------------------------------------------------------------------------
-
-
-def _tell_calls_apart(turns: list[Turn]) -> None:
-    """No two calls of the conversation have one id, as the API wants it; some providers count anew in each answer.
-
-    The first keeps its id, and so does what was sent before: a provider's prompt cache stays valid.
-    """
-    taken: set[str] = set()
-    times: Counter[str] = Counter()
-    called: dict[str, list[str]] = {}  # by their ids: what the calls of the turn before are called here
-    for turn in turns:
-        asked, called = called, {}
-        for at, block in enumerate(turn["content"]):
-            if block["type"] == "tool_use":
-                id = str(block.get("id"))
-                name = _name_for(id, taken, times)
-                called.setdefault(id, []).append(name)
-                turn["content"][at] = block | {"id": name}
-            elif block["type"] == "tool_result" and asked.get(id := str(block.get("tool_use_id"))):
-                turn["content"][at] = block | {"tool_use_id": asked[id].pop(0)}
-
-
-def _name_for(id: str, taken: set[str], times: Counter[str]) -> str:
-    """The id, with a number behind it if another call has it."""
-    name = id
-    while name in taken:
-        times[id] += 1
-        name = f"{id}_{times[id] + 1}"
-    taken.add(name)
-    return name
-
-
-def _drop_unpaired_calls(turns: list[Turn]) -> None:
-    """A call needs its result in the next turn, and the reverse; each once."""
-    called: set[str] = set()
-    for turn, following in zip_longest(turns, turns[1:]):
-        answered = set(_ids(turn, "tool_result", "tool_use_id"))
-        _keep(turn, "tool_result", "tool_use_id", called & answered)
-        results = set(_ids(following, "tool_result", "tool_use_id")) if following else set[str]()
-        called = set(_ids(turn, "tool_use", "id")) & results
-        _keep(turn, "tool_use", "id", called)
-
-
-def _ids(turn: Turn, kind: str, name: str) -> Iterator[str]:
-    return (str(block.get(name)) for block in turn["content"] if block["type"] == kind)
-
-
-def _keep(turn: Turn, kind: str, name: str, wanted: set[str]) -> None:
-    """Of this kind, only the wanted; the first of each."""
-    left = set(wanted)
-
-    def is_kept(block: Block) -> bool:
-        if block["type"] != kind:
-            return True
-        is_wanted = str(block.get(name)) in left
-        left.discard(str(block.get(name)))
-        return is_wanted
-
-    turn["content"] = [block for block in turn["content"] if is_kept(block)]
 
 
 def _drop_unpaired_uses(turns: list[Turn], pending: set[str]) -> None:

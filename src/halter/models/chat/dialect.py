@@ -13,7 +13,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     `takes_names`, `takes_refusals`: as fields of a message; a refusal is the message's text elsewhere.
     `image_urls`, `file_urls`: whether the server fetches them. `must_call`: its word for a `required` tool.
     `names_choice`: a tool may be chosen by name; else it is the only one that is sent. `call_id_length`: of a call's
-    id, in letters and digits, if only those are taken; `longest_call_id`: its limit, if there is one.
+    id, in letters and digits, if only those are taken; `longest_call_id`: its limit, if that is less than 64.
     `after_results`: what the assistant says in between where the server does not take a user's message directly behind
     a tool's. `reasoning`: the field in which thinking goes back once a tool was called, `None` if none;
     `needs_reasoning`: a call without that field is refused.

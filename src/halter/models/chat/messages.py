@@ -2,7 +2,7 @@
 
 1. Only what the server knows is sent: its `Opaque` parts go back to it alone, reasoning where its dialect has a field.
 2. No message is sent that the server would refuse: not an assistant message that says nothing, and a tool call and
-its result only together.
+its result only together. 3. What one user says in a row is one message.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import mimetypes
 import re
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from hashlib import sha256
 from typing import Any, assert_never, cast
 
 from halter.core.history import paired
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Text, ToolCall, ToolResult
+from halter.models.calls import LONGEST_ID, arguments_text, digest, short, told_apart
 from halter.models.chat.dialect import OPENAI, Dialect
 from halter.models.conversation import data_url, is_theirs, tool_name
 
@@ -27,9 +27,42 @@ DETAILS = ("auto", "low", "high", "original")
 
 def chat_messages(messages: tuple[Message, ...], provider: str, dialect: Dialect = OPENAI) -> list[dict[str, Any]]:
     """The conversation; `provider`: whose `Opaque` parts go back. Raises `ConfigurationError` for a part too many."""
-    writer = _Writer(provider, dialect)
-    sent = [each for message, answered in paired(messages) for each in writer.message(message, answered)]
+    told, written = told_apart(messages, lambda id: _call_id(id, dialect))
+    writer = _Writer(provider, dialect, written)
+    sent = [each for message, answered in paired(told) for each in writer.message(message, answered)]
+    sent = _merged(sent)
     return sent if dialect.after_results is None else _continued(sent, dialect.after_results)
+
+
+def _call_id(id: str, dialect: Dialect) -> str:
+    """The id as it was given; in another form, always the same, for a server that does not take that."""
+    exact = dialect.call_id_length
+    if exact is None:
+        return short(id, dialect.longest_call_id or LONGEST_ID)
+    return id if len(id) == exact and id.isascii() and id.isalnum() else digest(id)[:exact]
+
+
+def _merged(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With what one user says in a row, as after a stop before the first word, in one message: the templates of many
+    servers want roles to alternate."""
+    whole: list[dict[str, Any]] = []
+    for message in sent:
+        last = whole[-1] if whole else {}
+        if message["role"] == "user" == last.get("role") and message.get("name") == last.get("name"):
+            whole[-1] = last | {"content": _joined(last["content"], message["content"])}
+        else:
+            whole.append(message)
+    return whole
+
+
+def _joined(first: str | list[Any], second: str | list[Any]) -> str | list[Any]:
+    if isinstance(first, str) and isinstance(second, str):
+        return "\n\n".join(text for text in (first, second) if text)
+    return [*_as_parts(first), *_as_parts(second)]
+
+
+def _as_parts(content: str | list[Any]) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _continued(sent: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:
@@ -43,13 +76,17 @@ def _continued(sent: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:
 
 
 class _Writer:
-    """One conversation's terms: whose `Opaque` parts go, in which dialect, and whether a tool was called by now."""
+    """One conversation's terms: whose `Opaque` parts go, in which dialect, and whether a tool was called by now.
 
-    __slots__ = ("_dialect", "_has_calls", "_provider")
+    `written`: the ids that the model gave its calls, by those that they have here.
+    """
 
-    def __init__(self, provider: str, dialect: Dialect) -> None:
+    __slots__ = ("_dialect", "_has_calls", "_provider", "_written")
+
+    def __init__(self, provider: str, dialect: Dialect, written: dict[str, str]) -> None:
         self._provider = provider
         self._dialect = dialect
+        self._written = written
         self._has_calls = False
 
     def message(self, message: Message, answered: AbstractSet[str]) -> list[dict[str, Any]]:
@@ -138,26 +175,17 @@ class _Writer:
         return {field: message.reasoning} if is_sent else {}
 
     def _call(self, call: ToolCall, extra: dict[str, Any]) -> dict[str, Any]:
-        # A call without arguments was written as no text at all, which several servers fail to parse.
-        function = {"name": tool_name(call.name), "arguments": call.arguments or "{}"}
-        sent: dict[str, Any] = {"id": self._call_id(call.id), "type": "function", "function": function}
-        return sent | {"extra_content": extra[call.id]} if call.id in extra else sent
+        function = {"name": tool_name(call.name), "arguments": arguments_text(call)}
+        sent: dict[str, Any] = {"id": call.id, "type": "function", "function": function}
+        written = self._written[call.id]
+        return sent | {"extra_content": extra[written]} if written in extra else sent
 
     def _results(self, message: Message) -> list[dict[str, Any]]:
         return [
-            {"role": "tool", "tool_call_id": self._call_id(part.call_id), "content": part.content}
+            {"role": "tool", "tool_call_id": part.call_id, "content": part.content}
             for part in message.parts
             if isinstance(part, ToolResult)
         ]
-
-    def _call_id(self, id: str) -> str:
-        """The id as it was given; in another form, always the same, for a server that does not take that."""
-        exact, longest = self._dialect.call_id_length, self._dialect.longest_call_id
-        if exact is None:
-            is_taken = longest is None or len(id) <= longest
-        else:
-            is_taken = len(id) == exact and id.isascii() and id.isalnum()
-        return id if is_taken else sha256(id.encode("utf-8", "replace")).hexdigest()[: exact or longest]
 
     def _returned(self, message: Message) -> dict[str, Any]:
         """What this provider needs back: `reasoning_details`, and `extra_content` by the id of its call."""

@@ -13,11 +13,10 @@ from collections.abc import Set as AbstractSet
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-import msgspec
-
 from halter.core.history import paired
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from halter.models.calls import arguments_object, told_apart
 from halter.models.conversation import inline_data, instructions, is_theirs, tool_name
 from halter.models.gemini.parts import PROVIDER
 from halter.request import ModelRequest, OnlyTool, OutputSchema, Settings, ToolChoice, ToolSpec
@@ -65,7 +64,7 @@ def gemini_contents(messages: Sequence[Message], *, model: str, address: str = "
     """The conversation as the API's contents."""
     names: dict[str, str] = {}
     contents: list[dict[str, Any]] = []
-    for message, answered in paired(messages):
+    for message, answered in paired(told_apart(messages).messages):
         match message.role:
             case "assistant":
                 names = {call.id: tool_name(call.name) for call in message.tool_calls}
@@ -117,7 +116,7 @@ def _answered(part: Part, answered: AbstractSet[str], *, is_interrupted: bool) -
         case Reasoning(text):
             return {"text": text, "thought": True}
         case ToolCall() if part.id in answered:
-            return {"functionCall": {"id": part.id, "name": tool_name(part.name), "args": _arguments(part)}}
+            return {"functionCall": {"id": part.id, "name": tool_name(part.name), "args": arguments_object(part)}}
         case Opaque() if not is_interrupted:  # of an interrupted answer they may be halves: code without its result
             return _shape(part, "part") or None
         case _:
@@ -129,15 +128,6 @@ def _shape(part: Part | None, name: str) -> dict[str, Any]:
     data = part.data if isinstance(part, Opaque) and is_theirs(part, PROVIDER) else None
     fields = cast("dict[str, Any]", data).get(name) if isinstance(data, dict) else None
     return cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
-
-
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments as an object; those that are none were answered with an error, and are not repeated."""
-    try:
-        value = msgspec.json.decode(call.arguments or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _result(result: ToolResult, name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import msgspec
 
 from halter.core.history import calls_in, paired
 from halter.messages import File, Image, Message, Opaque, Part, Refusal, Text, ToolCall, ToolResult
+from halter.models.calls import told_apart
 from halter.models.conversation import data_url, is_theirs
 from halter.models.responses.frames import fields_of, text_in
 from halter.models.responses.items import whole_call, whole_message
@@ -44,12 +45,15 @@ def input_items(messages: Sequence[Message], provider: str, *, is_stored: bool) 
     """The conversation. `provider`: whose `Opaque` parts go back; `is_stored`: it has kept its items itself, too."""
     calls = _Calls(messages, provider)
     sent: list[dict[str, Any]] = []
-    for message, answered in paired(messages, calls.of):
+    told, written = told_apart(messages, others=calls.others)
+    for message, answered in paired(told, calls.of):
         match message.role:
             case "system" | "developer" | "user":
                 sent.extend(_given(message, provider))
             case "assistant":
-                complete = [(item, calls.is_complete(item.fields, answered)) for item in _said(message, provider)]
+                complete = [
+                    (item, calls.is_complete(item.fields, answered)) for item in _said(message, provider, written)
+                ]
                 sent.extend(_in_order(complete, is_stored=is_stored))
             case "tool":
                 sent.extend(calls.results(message))
@@ -106,7 +110,12 @@ class _Calls:
         outputs = {(_call_id(item), text_in(item, "type")) for role, item in theirs if role != "assistant"}
         self._approvals = {text_in(item, "approval_request_id") for role, item in theirs if role != "assistant"}
         self._custom = {id for id, kind in made.items() if kind == "custom_tool_call"}
-        self._others = {id for id, kind in made.items() if (id, _ANSWERED_BY.get(kind, "")) in outputs}
+        self._elsewhere = {id for id, kind in made.items() if (id, _ANSWERED_BY.get(kind, "")) in outputs}
+
+    @property
+    def others(self) -> AbstractSet[str]:
+        """The ids of the calls whose results are `ToolResult`s, and that are no `ToolCall`s themselves."""
+        return self._custom
 
     def of(self, message: Message) -> list[str]:
         """The calls in an answer whose results are `ToolResult`s."""
@@ -120,7 +129,7 @@ class _Calls:
             return id in answered
         if kind == "mcp_approval_request":
             return text_in(item, "id") in self._approvals
-        return kind not in _ANSWERED_BY or id in answered or id in self._others
+        return kind not in _ANSWERED_BY or id in answered or id in self._elsewhere
 
     def results(self, message: Message) -> Iterator[dict[str, Any]]:
         for part in message.parts:
@@ -137,8 +146,8 @@ def _call_id(item: dict[str, Any]) -> str:
 # --- what the model says ------------------------------------------------------------------------------------
 
 
-def _said(message: Message, provider: str) -> list[_Item]:
-    """The items of an answer: each begins with its `Opaque`, if it was this server's."""
+def _said(message: Message, provider: str, written: dict[str, str]) -> list[_Item]:
+    """The items of an answer: each begins with its `Opaque`, if it was this server's. `written`: see `ToldApart`."""
     items: list[_Item] = []
     kept: dict[str, Any] = {}
     parts: list[Part] = []
@@ -146,14 +155,14 @@ def _said(message: Message, provider: str) -> list[_Item]:
         if isinstance(part, Opaque):
             if not is_theirs(part, provider) or not isinstance(part.data, dict):
                 continue
-            items.extend(_items_of(kept, parts))
+            items.extend(_items_of(kept, parts, written))
             kept, parts = cast("dict[str, Any]", part.data), []
         else:
             parts.append(part)
-    return [*items, *_items_of(kept, parts)]
+    return [*items, *_items_of(kept, parts, written)]
 
 
-def _items_of(kept: dict[str, Any], parts: list[Part]) -> Iterator[_Item]:
+def _items_of(kept: dict[str, Any], parts: list[Part], written: dict[str, str]) -> Iterator[_Item]:
     """One item of the server's with what it says, and whatever else stands behind it."""
     said = [part for part in parts if isinstance(part, Text | Refusal)]
     calls = [part for part in parts if isinstance(part, ToolCall)]
@@ -166,7 +175,7 @@ def _items_of(kept: dict[str, Any], parts: list[Part]) -> Iterator[_Item]:
                 yield _Item(whole)
                 said = []
         case "function_call":
-            own = next((call for call in calls if call.id == kept.get("call_id")), None)
+            own = next((call for call in calls if written[call.id] == kept.get("call_id")), None)
             if own is not None:
                 yield _Item(whole_call(kept, own))
                 calls.remove(own)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 from halter.messages import Refusal, Text, ToolCall
+from halter.models.calls import arguments_text
 from halter.models.conversation import tool_name
 from halter.models.responses.frames import fields_of, objects_in, text_in
 
@@ -144,4 +145,4 @@ def whole_message(kept: dict[str, Any], said: Sequence[Text | Refusal]) -> dict[
 
 def whole_call(kept: dict[str, Any], call: ToolCall) -> dict[str, Any]:
     """The function call as it came."""
-    return fields_of(kept) | {"call_id": call.id, "name": tool_name(call.name), "arguments": call.arguments or "{}"}
+    return fields_of(kept) | {"call_id": call.id, "name": tool_name(call.name), "arguments": arguments_text(call)}
