@@ -2,7 +2,8 @@
 
 1. A stop is `shutdown(SHUT_RDWR)` on the raw socket and `transport.abort()`, never a close that waits. 2. A raw socket
 is known before it connects; which transport serves which run is known on reuse, and forgotten at the instant when the
-connection goes back to the pool: a stop never poisons another's. 3. Names are looked up in threads of our own.
+connection goes back to the pool: a stop never poisons another's. 3. Names are looked up in threads of our own. 4. Bytes
+that come before a request was written are nobody's answer: they end their connection.
 """
 
 from __future__ import annotations
@@ -188,14 +189,35 @@ class _Pump:
 
 
 class _Handler(ResponseHandler):
-    """aiohttp's protocol, which says when it has parsed a read."""
+    """aiohttp's protocol, which says when it has parsed a read, and takes an answer only to a request.
+
+    `was_asked`: a request is being written, or was. aiohttp would give what comes before to the next request as its
+    answer, and so each request of the connection the answer to the one before it.
+    """
 
     pump: _Pump | None = None
+    was_asked = True  # a proxy, for a tunnel, before the connection serves anybody
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        if self.was_asked:
+            super().data_received(data)
         if self.pump is not None:
             self.pump.pull()
+        if not self.was_asked and (data or self.should_close):  # also what came in one read with the end of an answer
+            self.refuse()
+
+    def rest(self) -> None:
+        """No request is on its way: nothing may come."""
+        self.was_asked = False
+        if self.should_close:
+            self.refuse()
+
+    def refuse(self) -> None:
+        """Bytes have come that nobody asked for: whoever serves itself from this connection fails, and so do others."""
+        if self._exception is None:
+            self.set_exception(aiohttp.ClientConnectionError("the server sent an answer before it was asked"))
+        if self.transport is not None:
+            self.transport.abort()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """aiohttp calls it after each read, and parses nothing once more, whether or not anything was paused."""
@@ -323,6 +345,7 @@ class _Pool:
             skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
             headers={"Accept-Encoding": "identity"},
             read_bufsize=LARGEST_READ,  # what is above twice that waits in the kernel
+            request_class=_Request,
         )
         self._session._retry_connection = False  # else a GET is sent twice where a kept connection breaks
 
@@ -354,6 +377,28 @@ class _Pool:
         self._session.detach()
 
 
+class _Request(aiohttp.ClientRequest):
+    """aiohttp's request, which says when it is written: with its body, that is one round of the loop later."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        if not self._body:
+            _ask(conn)
+        return await super().send(conn)
+
+    async def write_bytes(self, writer: Any, conn: aiohttp.connector.Connection, *args: Any, **options: Any) -> None:
+        _ask(conn)
+        await super().write_bytes(writer, conn, *args, **options)
+
+
+def _ask(connection: aiohttp.connector.Connection) -> None:
+    """From here on an answer may come; one that is there by now is none."""
+    protocol, connector = connection.protocol, connection._connector
+    if isinstance(protocol, _Handler) and isinstance(connector, _Connector):
+        if connector.has_unread(protocol):
+            protocol.refuse()
+        protocol.was_asked = True
+
+
 class _Connector(aiohttp.TCPConnector):
     """aiohttp's pool, told apart by run."""
 
@@ -383,6 +428,9 @@ class _Connector(aiohttp.TCPConnector):
 
     async def connect(self, *args: Any, **options: Any) -> aiohttp.connector.Connection:
         connection = await super().connect(*args, **options)
+        while isinstance(connection.protocol, _Handler) and self._is_stale(connection.protocol):
+            connection.close()
+            connection = await super().connect(*args, **options)
         exchange = _current.get().exchange
         if exchange is not None:
             exchange.take(connection, self._raw_of(connection, exchange))
@@ -398,6 +446,28 @@ class _Connector(aiohttp.TCPConnector):
             else:
                 exchange.give_back()
         super()._release(key, protocol, should_close=should_close)
+        if isinstance(protocol, _Handler):
+            protocol.was_asked = False
+
+    def _is_stale(self, protocol: _Handler) -> bool:
+        """Whether a kept connection has something to say, or has ended; a new one must only be silent."""
+        if protocol in self._raw:
+            return protocol.should_close or self.has_unread(protocol)
+        protocol.rest()
+        return False
+
+    def has_unread(self, protocol: ResponseHandler) -> bool:
+        """Whether the kernel holds bytes of this connection, or its end, that the loop has not come to read."""
+        raw = self._raw.get(protocol)
+        if raw is None:
+            return False
+        try:
+            raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            pass  # gone
+        return True
 
     async def _wait_for_available_connection(self, *args: Any, **options: Any) -> None:
         try:
