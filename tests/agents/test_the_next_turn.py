@@ -25,7 +25,7 @@ from .loops import in_real_time
 
 PROMPT = "What is it like in Kyoto?"
 NEXT = "Never mind. Say hello."
-FORMATS = {"openai-chat": "chat", "azure": "chat", "openai-responses": "responses"}
+FORMATS = {"openai-chat": "chat", "azure": "chat", "openai-responses": "responses", "azure-responses": "responses"}
 
 pytestmark = pytest.mark.scenario("D40", "D41", "D42")
 
