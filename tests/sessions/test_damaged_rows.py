@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from halter.cli.main import run_command
 from halter.errors import SessionDamaged
 from halter.messages import Message, Text, ToolCall, ToolResult
 from halter.outcome import Cancellation, CancelReason, RunStatus
 from halter.sessions import Sessions
 from halter.sessions.port import Query, RunQuery
 from halter.sessions.records import Checkpoint, Session
+from halter.sessions.sql import open_sql
 from halter.sessions.sql.schema import number_of
 
 from .contract import GONE, HELLO, HERE, HI, Open, a_run, said, taken, with_a_turn
@@ -162,7 +165,7 @@ def test_a_session_whose_data_cannot_be_read_is_listed_and_refused_by_name(colum
         await store.create(Session(id="well"), [HI])
         await damage(store, "sessions", "id = 's'", column)
         assert {session.id: session.title for session in await store.find(Query())} == {"s": "Rome", "well": ""}
-        for refused in (store.load("s"), store.session("s"), store.take(a_run(), lease_for=60.0)):
+        for refused in (store.load("s"), store.session("s"), store.snapshot("s"), store.take(a_run(), lease_for=60.0)):
             with pytest.raises(SessionDamaged, match=f"session 's'.*{column}"):
                 await refused
         assert await said(store, "well") == [HI]
@@ -236,6 +239,29 @@ def test_a_check_finds_messages_that_are_missing(open_store: Open) -> None:
         assert await chats.check() == []
 
     run(open_store, scenario)
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgres"])
+def test_the_command_lists_what_cannot_be_read_and_repairs_it(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = str(tmp_path / "a.db") if place == "sqlite" else request.getfixturevalue("postgres_url")
+
+    async def scenario(store: Any) -> None:
+        await with_a_turn(store, HI, HELLO)
+        await damage_message(store, 1, 1)
+        await damage(store, "sessions", "id = 's'", "known")
+
+    run(lambda: open_sql(where), scenario)
+    assert run_command(["sessions", "check", where]) == 1
+    said = capsys.readouterr().out
+    assert "session s: " in said
+    assert "message s/1: it is no Message" in said
+    assert "2 rows cannot be read" in said
+    assert run_command(["sessions", "check", where, "--repair"]) == 0
+    assert capsys.readouterr().out.count("repaired: ") == 2
+    assert run_command(["sessions", "check", where]) == 0
+    assert "every row can be read" in capsys.readouterr().out
 
 
 def test_a_check_of_sessions_in_memory_finds_nothing() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from halter.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from halter.sessions.records import Damage
     from halter.sessions.sql.store import SqlStore
 
 VARIABLE = "HALTER_SESSIONS"
@@ -26,6 +27,14 @@ def add_sessions(group: argparse.ArgumentParser) -> None:
     )
     add_place(migrate)
     migrate.set_defaults(command=_migrate)
+    check = commands.add_parser("check", help="list stored rows that cannot be read, and repair them")
+    check.description = (
+        "Lists each stored row that cannot be read, with what a repair does. Exit code 0: there is none, or all were "
+        "repaired; 1: there are some. Make a copy of the database before a repair: it overwrites the damaged bytes."
+    )
+    add_place(check)
+    check.add_argument("--repair", action="store_true", help="replace or delete each of them")
+    check.set_defaults(command=_check)
 
 
 def add_place(command: argparse.ArgumentParser) -> None:
@@ -64,3 +73,22 @@ def _migrate(options: argparse.Namespace) -> int:
     done = "nothing to do" if before == NEWEST else f"brought from version {before}" if before else "tables made"
     print(f"{store.where}: version {NEWEST}, {done}")
     return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    store = store_at(options.where)
+
+    async def work() -> list[Damage]:
+        try:
+            return await store.check(repair=options.repair)
+        finally:
+            await store.aclose()
+
+    found = asyncio.run(work())
+    for each in found:
+        of = f" of session {each.session_id}" if each.session_id and each.kind not in ("session", "message") else ""
+        done = "repaired" if each.is_repaired else "a repair would do this"
+        print(f"{each.kind} {each.id}{of}: {each.why}\n    {done}: {each.remedy}")
+    left = sum(not each.is_repaired for each in found)
+    print(f"{store.where}: {len(found)} rows cannot be read" if left else f"{store.where}: every row can be read")
+    return 1 if left else 0

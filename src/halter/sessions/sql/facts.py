@@ -112,7 +112,7 @@ def forget_session(tx: Transaction, session_id: str) -> None:
 
 
 def known(tx: Transaction, session_id: str) -> dict[FactScope, int]:
-    row = tx.first(sa.select(sessions.c.known).where(sessions.c.id == session_id))
+    row = tx.first(sa.select(sessions.c.id, sessions.c.known).where(sessions.c.id == session_id))
     return {} if row is None else known_in(row)
 
 

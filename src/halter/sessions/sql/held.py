@@ -71,7 +71,10 @@ def about(tx: Transaction, session_id: str) -> Any:
 
 def known_in(row: Any) -> dict[FactScope, int]:
     """By scope, up to which message the session of a row was learned from."""
-    return unpacked_known(row.known)
+    try:
+        return unpacked_known(row.known)
+    except Unreadable as why:
+        raise damaged(row.id, "how far facts were learned from it", why) from why
 
 
 def unpacked_known(data: bytes | None) -> dict[FactScope, int]:
