@@ -40,6 +40,10 @@ class NoCurrentRun(UsageError, LookupError):
     """Code that needs a run was called where none is: an unbound thread, or work that outlived its run."""
 
 
+class TooDeep(UsageError):
+    """Runs or cancellation tokens are nested deeper than 1,000 levels."""
+
+
 class StateConflict(UsageError):
     """Two steps of a flow that ran at once have changed the same field of its state, to different values."""
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from halter.messages import Message, Usage
-from halter.shown import message_of
+from halter.shown import message_of, shown
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -102,8 +102,8 @@ class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             reason=_REASONS.get(reason, CancelReason.USER_STOP),
             mode=_MODES.get(mode, CancelMode.IMMEDIATE),
-            actor=actor,
-            message=message,
+            actor=_text_or_none(actor),
+            message=_text_or_none(message),
         )
 
     def with_mode(self, mode: CancelMode) -> Cancellation:
@@ -114,6 +114,11 @@ class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
         said = f" ({self.message})" if self.message else ""
         by = f" by {self.actor}" if self.actor else ""
         return f"{self.reason}{by}{said}"
+
+
+def _text_or_none(given: object) -> str | None:
+    """What a caller gave, as text: the record of a stop can always be written down and read back."""
+    return given if given is None or isinstance(given, str) else shown(given)
 
 
 class Ended(StrEnum):

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 def launch(execution: Execution, home: Home) -> None:
     """The run takes its place on its home loop, and its body begins, unless it was born cancelled.
 
-    If that fails, the run ends with the error: it is known by its id already, and somebody may wait for it.
+    If that fails, the run ends with the error: it is known by its id already, and somebody may wait for it. May be
+    called twice.
     """
+    me = object()
     try:
-        _launch(execution, home)
-    except BaseException as error:
+        if execution.claims.setdefault("launch", me) is me:
+            _launch(execution, home)
+    except Exception as error:
         finishing.failed(execution, error)
-        if not isinstance(error, Exception):
-            raise
 
 
 def _launch(execution: Execution, home: Home) -> None:
@@ -67,6 +68,8 @@ def _begin(execution: Execution, home: Home) -> None:
 
 
 async def _carry(execution: Execution) -> None:
+    if execution.result is not None:
+        return  # ended while it was being started
     try:
         ending = Ending(RunStatus.COMPLETED, output=await _body_of(execution))
     except BaseException as error:  # also SystemExit: it must not travel through the loop
@@ -87,7 +90,8 @@ async def _end_with(execution: Execution, ending: Ending) -> None:
     home = execution.home
     assert home is not None
     if home.is_here:
-        home.read_inbox()  # what its threads emitted before it ended
+        execution.is_deaf = True  # first: what a thread emits from here on is refused, and it is told so
+        home.read_inbox()  # what its threads emitted before
     if execution.claim(ending) is not ending:
         _keep_error(execution, ending.error)
     elif ending.status is RunStatus.CANCELLED and execution.request() is None:
@@ -134,7 +138,8 @@ async def _until_others_ended(execution: Execution) -> None:
 def _on_task_done(execution: Execution, task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         finishing.failed(execution, error)
-    if not execution.body_is_over:  # cancelled before its first step; by somebody else, if no stop was claimed
+    if execution.result is None and not execution.body_is_over:
+        # Cancelled before its first step; by somebody else, if no stop was claimed.
         execution.note(_from_outside() if not execution.cell else None)
         execution.claim(Ending(RunStatus.CANCELLED, cancellation=execution.request()))
         stopping.wind_down(execution)

@@ -68,6 +68,7 @@ class Call:
         "execution",
         "expired",
         "given_up",
+        "is_deaf",
         "outcome",
         "request",
         "resource",
@@ -96,6 +97,7 @@ class Call:
         self.result: ToolResult | None = None
         self.so_far = ""  # what the model gets of it if it is cut short
         self.expired = False
+        self.is_deaf = False  # nothing more is taken from threads: it is about to end
         self.ended: asyncio.Future[None] = loop.create_future()
         self.given_up: asyncio.Future[None] = loop.create_future()
         self.resource: Resource | None = None
@@ -390,6 +392,7 @@ class Call:
         if self.is_over:
             self._late(outcome, text)
             return
+        self._hear_out()
         self._write_down(outcome, text)
         if self._timer is not None:
             self._timer.cancel()
@@ -399,6 +402,13 @@ class Call:
             self.resource.end(Ended.CANCELLED if outcome == "cancelled" else Ended.FINISHED)
         if not self.ended.done():
             self.ended.set_result(None)
+
+    def _hear_out(self) -> None:
+        """What its threads have shown so far comes before its end; from here on they are refused."""
+        self.is_deaf = True
+        home = self.execution.home
+        if home is not None and home.is_here:
+            home.read_inbox()
 
     def _write_down(self, outcome: events.ToolOutcome, text: str) -> None:
         text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # file names that are no UTF-8

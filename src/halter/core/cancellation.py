@@ -19,9 +19,10 @@ from typing import Any, Protocol, TypeAlias
 
 from halter.core.lockfree import Wakers, snapshot
 from halter.core.threads import background_loop
-from halter.errors import ConfigurationError, RunCancelled
+from halter.errors import ConfigurationError, RunCancelled, TooDeep
 from halter.outcome import Cancellation, CancelMode, CancelReason
 
+MAX_DEPTH = 1_000  # tokens under one another
 _log = logging.getLogger("halter")
 
 CancelCallback: TypeAlias = Callable[[], object]
@@ -66,13 +67,25 @@ class CancellationToken:
     or register `on_cancel`.
     """
 
-    __slots__ = ("__weakref__", "_listeners", "_next_key", "_parents", "_relays", "_requests", "_waiting")
+    __slots__ = (
+        "__weakref__",
+        "_below",
+        "_depth",
+        "_listeners",
+        "_next_key",
+        "_parents",
+        "_relays",
+        "_requests",
+        "_waiting",
+    )
 
     def __init__(self) -> None:
         self._parents: tuple[CancellationToken, ...] = ()
         self._requests: list[Cancellation] = []
         self._listeners: dict[int, Callable[[Cancellation], None]] = {}
-        self._relays: list[Registration] = []
+        self._below: dict[int, CancellationToken] = {}  # those under this one on which somebody listens
+        self._relays: list[Registration] = []  # on all above this one
+        self._depth = 1
         self._next_key = count()
         self._waiting = Wakers()
 
@@ -96,16 +109,38 @@ class CancellationToken:
 
     def _request(self, request: Cancellation) -> None:
         self._requests.append(request)
-        self._waiting.wake(threadsafe=True)
-        for listener in snapshot(self._listeners):
-            listener(request)
+        self._pass_on(request)
+
+    def _pass_on(self, request: Cancellation) -> None:
+        """Tells those who listen here, and on the tokens under this one."""
+        for token in (self, *snapshot(self._below)):
+            token._waiting.wake(threadsafe=True)
+            for listener in snapshot(token._listeners):
+                listener(request)
 
     # --- looking --------------------------------------------------------------------------------------------
 
     @property
     def is_cancelled(self) -> bool:
         """True from the request on, here and in every child."""
-        return bool(self._requests) or any(parent.is_cancelled for parent in self._parents)
+        return self._is_asked or any(token._is_asked for token in self._above())
+
+    @property
+    def _is_asked(self) -> bool:
+        """It itself was cancelled, whatever was above it."""
+        return bool(self._requests)
+
+    def _above(self) -> list[CancellationToken]:
+        """The tokens above this one, each once. Iterated: depth costs no stack."""
+        if not self._parents:
+            return []
+        found = dict.fromkeys(self._parents)
+        waiting = list(found)
+        while waiting:
+            new = [parent for parent in waiting.pop()._parents if parent not in found]
+            found.update(dict.fromkeys(new))
+            waiting.extend(new)
+        return list(found)
 
     @property
     def cancellation(self) -> Cancellation | None:
@@ -118,8 +153,10 @@ class CancellationToken:
         return first.with_mode(strongest)
 
     def _all_requests(self) -> list[Cancellation]:
-        inherited = [request for parent in self._parents for request in parent._all_requests()]
-        return [*self._requests, *inherited]
+        return [request for token in (self, *self._above()) for request in token._own_requests()]
+
+    def _own_requests(self) -> list[Cancellation]:
+        return list(self._requests)
 
     def raise_if_cancelled(self) -> None:
         """Raises `RunCancelled` once the token is cancelled; else does nothing."""
@@ -139,7 +176,7 @@ class CancellationToken:
     # --- the tree -------------------------------------------------------------------------------------------
 
     def child(self) -> CancellationToken:
-        """A token that is cancelled with this one, and can be cancelled alone."""
+        """A token that is cancelled with this one, and can be cancelled alone. Raises `TooDeep` at 1,000 levels."""
         return CancellationToken.any(self)
 
     @staticmethod
@@ -147,6 +184,9 @@ class CancellationToken:
         """A token that is cancelled as soon as one of `tokens` is, and can be cancelled alone."""
         token = CancellationToken()
         token._parents = tokens
+        token._depth = 1 + max((parent._depth for parent in tokens), default=0)
+        if token._depth > MAX_DEPTH:
+            raise TooDeep(f"cancellation tokens are nested {MAX_DEPTH} deep, which is the limit: give one token to all")
         return token
 
     # --- listening ------------------------------------------------------------------------------------------
@@ -174,20 +214,23 @@ class CancellationToken:
         key = next(self._next_key)
         self._listeners[key] = listener
         if self._parents and not self._relays:
-            self._relays = [parent._listen(self._relay) for parent in self._parents]
+            self._relays = [token._tell(self) for token in self._above()]
         # Registered first, then looked: a request between the two is seen at least once.
         request = self.cancellation
         if request is not None:
             listener(request)
         return Registration(self, key)
 
-    def _relay(self, request: Cancellation) -> None:
-        self._waiting.wake(threadsafe=True)
-        for listener in snapshot(self._listeners):
-            listener(request)
+    def _tell(self, below: CancellationToken) -> Registration:
+        """From now on those who listen on a token under this one are told as well."""
+        key = next(self._next_key)
+        self._below[key] = below
+        return Registration(self, key)
 
     def _unregister(self, key: int) -> None:
-        self._listeners.pop(key, None)
+        self._below.pop(key, None)
+        if self._listeners.pop(key, None) is None:
+            return
         if not self._listeners:
             relays, self._relays = self._relays, []
             for relay in relays:

@@ -131,18 +131,37 @@ class RunContext:
         self._do(lambda: self._execution.write(kind, **fields))
 
     def _do(self, write: Callable[[], object]) -> None:
-        execution = self._execution
-        if execution.home is not None and execution.home.is_here:
-            if not execution.cell:
+        home = self._execution.home
+        assert home is not None
+        if home.is_here:
+            if not self._is_closed:
                 write()
             return
         self._raise_if_over()
-        assert execution.home is not None
-        execution.home.post(lambda: None if execution.cell else write())
+        offered = [write]  # taken once: by the home loop, or back by this thread
+        home.post(lambda: self._take(offered))
+        # Offered first and looked afterwards: what was offered before the run turned deaf is read, the rest is refused.
+        if self._is_deaf and _taken_from(offered) is not None:
+            self._raise_if_over()
+
+    def _take(self, offered: list[Callable[[], object]]) -> None:
+        write = _taken_from(offered)
+        if write is not None and not self._is_closed:
+            write()
+
+    @property
+    def _is_closed(self) -> bool:
+        """Nothing that is emitted here is shown any more."""
+        return bool(self._execution.cell)
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Nothing more is taken from threads."""
+        return self._execution.is_deaf or bool(self._execution.cell)
 
     def _raise_if_over(self) -> None:
         self._execution.token.raise_if_cancelled()
-        if self._execution.cell:
+        if self._is_deaf:
             raise NoCurrentRun(f"run {self.run_id} is over; nothing can be emitted into it")
 
     def _open_reply(self) -> Reply:
@@ -481,6 +500,13 @@ class RunContext:
 
     def __repr__(self) -> str:
         return f"<RunContext of {self._execution!r}>"
+
+
+def _taken_from(offered: list[Callable[[], object]]) -> Callable[[], object] | None:
+    try:
+        return offered.pop()
+    except IndexError:
+        return None
 
 
 def _name_of(fn: Callable[..., object]) -> str:

@@ -26,7 +26,7 @@ from halter.core.ids import new_id
 from halter.core.keeping import Keeping, said_in
 from halter.core.lasting import whole
 from halter.core.lifecycle import Ending, advance
-from halter.core.lockfree import Wakers
+from halter.core.lockfree import Wakers, snapshot
 from halter.core.log import Log
 from halter.core.options import RunOptions
 from halter.core.ports import Definition, SessionTurn
@@ -34,7 +34,7 @@ from halter.core.reply import Reply
 from halter.core.resources import Owner, Resource
 from halter.core.run_token import RunToken
 from halter.core.voice import Voice
-from halter.errors import BusyError, RunLost
+from halter.errors import BusyError, RunLost, TooDeep
 from halter.messages import Message, ToolCall, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, RunResult, RunStatus
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _logger = logging.getLogger("halter")
 NEVER = 1 << 62
+MAX_DEPTH = 1_000  # runs under one another
 
 
 class Execution:
@@ -56,6 +57,7 @@ class Execution:
         self.options = options
         self.id = options.id or new_id()
         self.parent = parent
+        self.depth: int = _depth_under(parent)
         self.root: Execution = parent.root if parent else self
         self.log = parent.log if parent else Log()
         self.accounts = accounts_over(self, options.budget)
@@ -101,6 +103,7 @@ class Execution:
         self.steering: deque[Message] = deque()
         self.body_error: BaseException | None = None
         self.body_is_over = False
+        self.is_deaf = False  # nothing more is taken from threads: its end is about to be claimed
         # How it ended.
         self.first_seq = 1
         self.last_seq = NEVER
@@ -150,14 +153,28 @@ class Execution:
         ending = self.cell.get("end")
         if ending is not None:
             return ending.cancellation is not None and ending.cancellation.mode.cuts
-        return self.parent is not None and self.parent.is_cut and not self._is_spared_by(self.parent.request())
+        return self._is_cut_from_above()
+
+    def _is_cut_from_above(self) -> bool:
+        below: list[Execution] = []
+        run = self
+        while (ending := run.cell.get("end")) is None:
+            if run.parent is None:
+                return False
+            below.append(run)
+            run = run.parent
+        if ending.cancellation is None or not ending.cancellation.mode.cuts:
+            return False
+        request = run.request()
+        for member in reversed(below):
+            if request is not None and member.is_spared(request.mode):
+                return False
+            request = member._own_request() or request
+        return True
 
     def is_spared(self, mode: CancelMode) -> bool:
         """True while a stop of this mode above leaves it alone: the tool call that has started it must finish."""
         return self.within is not None and self.within.shields(mode)
-
-    def _is_spared_by(self, request: Cancellation | None) -> bool:
-        return request is not None and self.is_spared(request.mode)
 
     @property
     def text(self) -> str:
@@ -173,18 +190,29 @@ class Execution:
 
     def request(self) -> Cancellation | None:
         """The stop in force: the first reason, with the strongest mode; of an ancestor, if it is not its own."""
+        run, below = self, list[Execution]()
+        while (request := run._own_request()) is None:
+            if run.parent is None:
+                return None
+            below.append(run)
+            run = run.parent
+        if any(member.is_spared(request.mode) for member in below):
+            return None
+        return inherited(request) if below else request
+
+    def _own_request(self) -> Cancellation | None:
         first = self.claims.get("request")
-        if isinstance(first, Cancellation):
-            strongest = max((r.mode for r in self.requests), key=lambda mode: mode.strength, default=first.mode)
-            return first.with_mode(strongest)
-        above = self.parent.request() if self.parent else None
-        return None if self._is_spared_by(above) else inherited(above)
+        if not isinstance(first, Cancellation):
+            return None
+        strongest = max((r.mode for r in self.requests), key=lambda mode: mode.strength, default=first.mode)
+        return first.with_mode(strongest)
 
     def subtree(self) -> Iterator[Execution]:
         """The live runs under this one and it itself, innermost first."""
-        for child in list(self.children.values()):
-            yield from child.subtree()
-        yield self
+        found: list[Execution] = [self]
+        for member in found:  # which grows meanwhile: depth costs no stack
+            found.extend(snapshot(member.children))
+        return reversed(found)
 
     def ancestors(self) -> Iterator[Execution]:
         """The runs above this one, the nearest first."""
@@ -196,9 +224,10 @@ class Execution:
     @property
     def session_turn(self) -> SessionTurn | None:
         """Its turn on a session, or that of the nearest run above it that has one."""
-        if self.keeping is not None and self.keeping.turn.session_id is not None:
-            return self.keeping.turn
-        return self.parent.session_turn if self.parent is not None else None
+        for run in (self, *self.ancestors()):
+            if run.keeping is not None and run.keeping.turn.session_id is not None:
+                return run.keeping.turn
+        return None
 
     @property
     def session_id(self) -> str | None:
@@ -217,18 +246,27 @@ class Execution:
     def start(self, home: Home) -> None:
         """Begins it on its home loop, once; from any thread. Raises `BusyError` if a live run has its id."""
         me = object()
-        if self.claims.setdefault("starter", me) is me:
-            try:
+        try:
+            if self.claims.setdefault("starter", me) is me:
                 home.admit(self)
-            except BusyError:
-                del self.claims["starter"]  # it may start once the other has ended
-                raise
-            try:
                 home.submit(lambda: body.launch(self, home))
-            except RunLost as lost:
-                home.unregister(self)
-                stopping.lose(self, lost)
-                raise
+        except BusyError:
+            del self.claims["starter"]  # it may start once the other has ended
+            raise
+        except RunLost as lost:
+            home.unregister(self)
+            stopping.lose(self, lost)
+            raise
+        except BaseException:
+            if self.claims.get("starter") is me:
+                self._end_interrupted_start(home)
+            raise
+
+    def _end_interrupted_start(self, home: Home) -> None:
+        """Ctrl-C came while it was being started: it is stopped, so that nobody waits for it for ever."""
+        self.cancel("interrupted while it was being started", reason=CancelReason.CALLER_CANCELLED)
+        if home.is_here or not home.wake(lambda: body.launch(self, home)):  # once more: the first may have been cut off
+            stopping.lose(self)
 
     # --- stopping -------------------------------------------------------------------------------------------
 
@@ -248,6 +286,16 @@ class Execution:
 
     def request_stop(self, request: Cancellation) -> bool:
         """Asks it to stop; the one path. Lock-free, from anywhere. True: a stop is in force."""
+        try:
+            return self._request_stop(request)
+        except BaseException:  # Ctrl-C in the middle of it: a stop that is claimed must be carried out
+            if any(each is request for each in self.requests):
+                self._pass_on()
+            else:
+                self._request_stop(request)
+            raise
+
+    def _request_stop(self, request: Cancellation) -> bool:
         if self.result is not None:
             return False
         if self.stop_in_force(request.mode):
@@ -285,6 +333,8 @@ class Execution:
         """Brings the request to the home loop; a run that was never started ends here."""
         home = self.home
         if home is not None:
+            if home.is_paused_here:
+                stopping.sever(self)  # nobody knows when this loop runs again
             if not home.wake(lambda: stopping.on_request(self)):
                 stopping.lose(self)
             return
@@ -397,10 +447,15 @@ class Execution:
         return f"<Execution {self.definition.name} {self.id} {self.shown_status}>"
 
 
-def inherited(request: Cancellation | None) -> Cancellation | None:
+def _depth_under(parent: Execution | None) -> int:
+    depth = 1 if parent is None else parent.depth + 1
+    if depth > MAX_DEPTH:
+        raise TooDeep(f"runs are nested {MAX_DEPTH} deep, which is the limit: does one of them start itself?")
+    return depth
+
+
+def inherited(request: Cancellation) -> Cancellation:
     """A parent's stop, as its children see it."""
-    if request is None:
-        return None
     return Cancellation(
         reason=CancelReason.PARENT_CANCELLED, mode=request.mode, actor=request.actor, message=request.message
     )

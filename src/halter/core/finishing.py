@@ -28,8 +28,26 @@ _logger = logging.getLogger("halter")
 def finish(execution: Execution, *, confirmed: bool) -> None:
     """Seals the run, has what was said stored, and completes it. Once, whoever comes first; from any thread if lost.
 
-    `confirmed`: its own loop ends it.
+    `confirmed`: its own loop ends it. Then the runs above it that have waited only for this one end as well.
     """
+    _end(execution, confirmed=confirmed)
+    run = execution
+    while confirmed and run.result is not None and run.parent is not None and run.home is not None:
+        run = run.parent  # one after another: a deep tree must not need a deep stack
+        settle = partial(_settle, run)
+        if not _surely(run, settle):
+            _surely(run, settle)
+
+
+def _settle(execution: Execution) -> None:
+    """Ends it if nothing of it is left; the runs above it are looked at by the caller."""
+    if execution.result is None and execution.may_end():
+        _end(execution, confirmed=True)
+    else:
+        execution.changed.wake()
+
+
+def _end(execution: Execution, *, confirmed: bool) -> None:
     me = object()
     if execution.claims.setdefault("finish", me) is not me:
         if not confirmed and execution.ended_as is not None:  # its loop has gone while the last of it was stored
@@ -44,12 +62,18 @@ def finish(execution: Execution, *, confirmed: bool) -> None:
     if keeping is None or not keeping.has_begun:
         _complete(execution, result, confirmed=confirmed)
     elif confirmed:
-        completed = partial(_complete, execution, confirmed=True)
-        if not _surely(execution, lambda: keeping.close(result, completed)):
+        if not _surely(execution, lambda: keeping.close(result, partial(_stored, execution))):
             _complete(execution, result, confirmed=True)
     else:
         _surely(execution, keeping.lose)
         _complete(execution, result, confirmed=False)
+
+
+def _stored(execution: Execution, result: RunResult[Any]) -> None:
+    """What it had said is in its session, some time later; or nobody waits for that any more."""
+    _complete(execution, result, confirmed=True)
+    if execution.parent is not None:
+        execution.parent.settle()
 
 
 def _lost_while_stored(execution: Execution, result: RunResult[Any]) -> RunResult[Any]:
@@ -90,15 +114,13 @@ def _partings(execution: Execution, confirmed: bool) -> Iterator[Callable[[], ob
 
 
 def _wake_ups(execution: Execution, confirmed: bool) -> Iterator[Callable[[], object]]:
-    """Yields what takes it off the index of the live, and wakes everybody who waits: readers, waiters, its parent."""
+    """Yields what takes it off the index of the live, and wakes everybody who waits: readers and waiters."""
     if execution.home is not None:
         yield partial(execution.home.unregister, execution)
     yield partial(execution.log.arrived.wake, threadsafe=not confirmed)
     yield partial(execution.log.resumed.wake, threadsafe=not confirmed)
     yield partial(execution.done.wake, threadsafe=True)
     yield partial(execution.changed.wake, threadsafe=True)
-    if execution.parent is not None and execution.home is not None and confirmed:
-        yield execution.parent.settle
 
 
 def _leave(execution: Execution, parent: Execution) -> None:

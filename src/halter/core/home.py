@@ -16,7 +16,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from halter.core import stopping, watchdog
@@ -50,6 +50,7 @@ class Home:
         self._ends: dict[object, tuple[Callable[[], Awaitable[object]], Callable[[], object]]] = {}
         self._inbox: deque[Callable[[], object]] = deque()
         self._is_awake = False
+        self._shutdowns = 0
         self._keeper: AsyncGenerator[None, None] | None = None
 
     # --- reaching it ----------------------------------------------------------------------------------------
@@ -58,6 +59,25 @@ class Home:
     def is_here(self) -> bool:
         """True on the loop itself."""
         return asyncio._get_running_loop() is self.loop
+
+    @property
+    def is_paused_here(self) -> bool:
+        """True in the loop's own thread while it does not run: between two calls of `run_until_complete`."""
+        return _thread.get_ident() == self.thread_id and not self.loop.is_running()
+
+    @property
+    def is_refusing(self) -> bool:
+        """True while it is shut down: no new run starts but under those that are live."""
+        return self._shutdowns > 0
+
+    @contextlib.contextmanager
+    def refusing(self) -> Generator[None]:
+        """Refuses new runs within the block: else a supervisor that restarts its runs would never let it end."""
+        self._shutdowns += 1
+        try:
+            yield
+        finally:
+            self._shutdowns -= 1
 
     def submit(self, fn: Callable[[], object]) -> None:
         """Calls `fn` on the loop: now, if this is it. Raises `RunLost` if the loop is closed."""
@@ -158,6 +178,18 @@ class Home:
 
         `background_for`: seconds for which what runs in the background may go on; `None`: each for its own grace.
         """
+        with self.refusing():
+            await self._stop_all(background_for)
+        await self._end_work()
+        while self._ends:
+            key, (closer, _) = next(reversed(self._ends.items()))
+            try:
+                await closer()
+            finally:
+                self._ends.pop(key, None)
+        self.kept.clear()
+
+    async def _stop_all(self, background_for: float | None) -> None:
         while roots := [execution for execution in self.live.values() if execution.parent is None]:
             timers = [self._stop_soon(root, background_for) for root in roots if root.is_background]
             for root in roots:
@@ -167,14 +199,6 @@ class Home:
                 await root.done.wait_until(lambda root=root: root.result is not None)
             for timer in timers:
                 timer.cancel()
-        await self._end_work()
-        while self._ends:
-            key, (closer, _) = next(reversed(self._ends.items()))
-            try:
-                await closer()
-            finally:
-                self._ends.pop(key, None)
-        self.kept.clear()
 
     def background(self, execution: Execution, body: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """The task of a run in the background: the loop's end gives it its grace."""

@@ -16,9 +16,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from halter.errors import BlockingCallError
+from halter.errors import BlockingCallError, UsageError
 
 V = TypeVar("V")
 
@@ -30,6 +31,9 @@ def snapshot(table: Mapping[Any, V]) -> list[V]:
             return list(table.values())
         except RuntimeError:
             continue
+
+
+_SET_WAKEUP_FD = partial(signal.set_wakeup_fd, warn_on_full_buffer=False)
 
 
 class Waker(Protocol):
@@ -112,16 +116,19 @@ class MainThreadWaker:
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks this thread, seconds at most; signal handlers run meanwhile. False if the time was over first."""
         until = None if timeout is None else time.monotonic() + timeout
-        before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        before: list[int] = []
         try:
+            # In one call of C: a `KeyboardInterrupt` between setting it and noting the one before would leave ours.
+            before.extend(map(_SET_WAKEUP_FD, self._pipe[1:]))
             while not self._is_woken:
                 left = None if until is None else max(0.0, until - time.monotonic()) * 1e3
                 if not self._sleep(left):
                     return False
         finally:
-            signal.set_wakeup_fd(before)
-            if before == self._pipe[1]:
-                _ring(before)  # a handler has waited inside another wait, and may have taken its bell
+            if before:
+                signal.set_wakeup_fd(before[0])
+            if before == [self._pipe[1]]:
+                _ring(before[0])  # a handler has waited inside another wait, and may have taken its bell
         return True
 
     def _sleep(self, milliseconds: float | None) -> bool:
@@ -231,3 +238,9 @@ def forbid_blocking(instead: str) -> None:
             f"this is the blocking form, and an event loop is running in this thread (in a notebook there is "
             f"always one): use `{instead}`"
         )
+
+
+def require_asyncio(instead: str) -> None:
+    """Raises `UsageError` under another framework than asyncio: before the run begins, and sends anything."""
+    if asyncio._get_running_loop() is None:
+        raise UsageError(f"Halter's async forms need a running asyncio event loop, as under asyncio.run: use {instead}")

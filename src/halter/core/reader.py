@@ -16,7 +16,7 @@ from weakref import ref
 from halter.core.current import current_execution
 from halter.core.execution import Execution
 from halter.core.home import begin
-from halter.core.lockfree import TaskWaker, forbid_blocking
+from halter.core.lockfree import TaskWaker, forbid_blocking, require_asyncio
 from halter.core.sealing import surfaces
 from halter.errors import BusyError
 from halter.events import Event, TextDelta
@@ -153,6 +153,7 @@ class Cursor:
         self._enter()
         try:
             if not self.is_active:
+                require_asyncio("`for event in run` in a thread")
                 self._begin()
             waker = self._waker_here()
             log = self._execution.log

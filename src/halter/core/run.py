@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from halter.core.current import CURRENT, current_execution
 from halter.core.execution import Execution
 from halter.core.home import begin
-from halter.core.lockfree import forbid_blocking, snapshot
+from halter.core.lockfree import forbid_blocking, require_asyncio
 from halter.core.reader import Cursor, EventReader, TextReader, caller_interrupted, cancelled_by_caller
 from halter.core.sealing import surfaces
 from halter.errors import BusyError, NoCurrentRun, RunCancelled, RunFailed, RunTimedOut, SessionBusy, UsageError
@@ -127,14 +127,15 @@ class Run(Generic[T_co]):
 
         Idempotent. Raises `BusyError` inside the run itself, which cannot wait for its own end.
         """
+        require_asyncio("run.close() in a thread")
         self._execution.cancel()
         self._not_from_inside()
         await self._ended()
 
     def close(self, timeout: float | None = None) -> None:
         """The blocking form of `aclose`. `timeout`: seconds; then `TimeoutError`, and the stop goes on."""
-        self._execution.cancel()
         forbid_blocking("await run.aclose()")
+        self._execution.cancel()
         self._not_from_inside()
         if not self._execution.done.block_until(self._execution.is_over, timeout):
             raise TimeoutError(f"run {self.id} had not stopped after {timeout} s")
@@ -172,8 +173,7 @@ class Run(Generic[T_co]):
         cancelled from outside, it cancels the run, waits for its teardown once (0.25 s at most), and the same exception
         goes on.
         """
-        self.start()
-        self._not_from_inside()
+        await self._start_here()
         try:
             await self._ended()
         except asyncio.CancelledError:
@@ -187,8 +187,7 @@ class Run(Generic[T_co]):
 
     async def finished(self) -> RunResult[T_co]:
         """Waits for the end and returns the result, however it ended. Observing: stops nothing."""
-        self.start()
-        self._not_from_inside()
+        await self._start_here()
         await self._ended()
         return self._the_result()
 
@@ -210,6 +209,15 @@ class Run(Generic[T_co]):
         finally:
             lifted()
         return self._result_or_raise()
+
+    async def _start_here(self) -> None:
+        """Begins it for a task that waits. A run that is over as it begins lets others run first, as any wait does."""
+        require_asyncio("run.result() in a thread")
+        was_over = self.is_done
+        self.start()
+        self._not_from_inside()
+        if self.is_done and not was_over:
+            await asyncio.sleep(0)
 
     async def _ended(self) -> None:
         lifted = self._lift()
@@ -302,7 +310,7 @@ class Run(Generic[T_co]):
 
         Raises `UsageError` if nothing with this id is open, or if it does not take this answer; then it stays open.
         """
-        asked = next((found for each in _tree(self._execution) if (found := each.inputs.get(request_id))), None)
+        asked = next((found for each in self._execution.subtree() if (found := each.inputs.get(request_id))), None)
         home = self._execution.home
         if asked is None or home is None:
             raise UsageError(f"run {self.id} has no open request {request_id!r}")
@@ -322,6 +330,7 @@ class Run(Generic[T_co]):
     # --- scopes ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Run[T_co]:
+        require_asyncio("`with agent.run(…) as run` in a thread")
         return self.start()
 
     async def __aexit__(
@@ -352,13 +361,6 @@ class Run(Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<Run {self._execution.definition.name!r} {self.id} {self.status}>"
-
-
-def _tree(execution: Execution) -> Iterator[Execution]:
-    """This run and the live ones under it, from any thread."""
-    yield execution
-    for child in snapshot(execution.children):
-        yield from _tree(child)
 
 
 def current_run() -> Run[Any]:

@@ -36,6 +36,10 @@ class RunToken(CancellationToken):
     def is_cancelled(self) -> bool:
         return self._execution.is_cut
 
+    @property
+    def _is_asked(self) -> bool:
+        return self.is_cancelled
+
     def raise_if_cancelled(self) -> None:
         if self._execution.is_cut:
             super().raise_if_cancelled()
@@ -45,9 +49,9 @@ class RunToken(CancellationToken):
         """Tells the listeners; on the home loop, at the cut."""
         request = self.cancellation
         if request is not None:
-            self._relay(request)
+            self._pass_on(request)
 
-    def _all_requests(self) -> list[Cancellation]:
+    def _own_requests(self) -> list[Cancellation]:
         request = self._execution.request() if self._execution.is_cut else None
         return [request] if request else []
 
@@ -69,8 +73,8 @@ class CallToken(RunToken):
         if self._call.is_cut:
             raise RunCancelled(f"stopped: {self.cancellation}", cancellation=self.cancellation)
 
-    def _all_requests(self) -> list[Cancellation]:
+    def _own_requests(self) -> list[Cancellation]:
         if not self._call.is_cut:
             return []
         timed_out = Cancellation(reason=CancelReason.TIMEOUT, message=f"the call of {self._call.request.name}")
-        return [timed_out] if self._call.expired else super()._all_requests()
+        return [timed_out] if self._call.expired else super()._own_requests()

@@ -84,14 +84,16 @@ class Runtime:
     async def shutdown(self, *, grace: float | None = None) -> None:
         """Stops this loop's runs with reason `shutdown`, waits for them, and closes what the loop kept (pools).
 
+        Meanwhile no new run starts here but under a live one: it ends as cancelled at once, for the same reason.
         `grace`: seconds for the runs to end by themselves first; `None` or 0: stopped at once. What runs in the
         background (learning facts) has as long; with `None`, its own grace.
         """
-        live = [Run.observing(execution) for execution in snapshot(self._home.live) if execution.parent is None]
-        if grace and live:
-            ended = [asyncio.ensure_future(run.finished()) for run in live]
-            await asyncio.wait(ended, timeout=grace)
-        await self._home.shut_down(background_for=None if grace is None else 0.0)
+        with self._home.refusing():
+            live = [Run.observing(execution) for execution in snapshot(self._home.live) if execution.parent is None]
+            if grace and live:
+                ended = [asyncio.ensure_future(run.finished()) for run in live]
+                await asyncio.wait(ended, timeout=grace)
+            await self._home.shut_down(background_for=None if grace is None else 0.0)
 
     def __repr__(self) -> str:
         return f"<Runtime of {self._home!r}>"

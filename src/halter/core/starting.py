@@ -16,12 +16,19 @@ if TYPE_CHECKING:
 
 
 def born_cancelled(execution: Execution) -> Ending | None:
-    """The end of a run that starts under one that is over, or under a token that is cancelled; else `None`."""
+    """The end of a run that starts under one that is over, under a cancelled token, or while the runtime shuts down.
+
+    `None` for any other.
+    """
     over = next((ancestor for ancestor in execution.ancestors() if ancestor.cell), None)
     if over is not None:
         stopped = over.cell["end"].status is RunStatus.CANCELLED
         reason = CancelReason.PARENT_CANCELLED if stopped else CancelReason.PARENT_FINISHED
         return Ending(RunStatus.CANCELLED, cancellation=Cancellation(reason=reason))
+    home = execution.home
+    if home is not None and home.is_refusing and execution.parent is None and not execution.is_background:
+        why = "the runtime is shutting down and starts no new runs"
+        return Ending(RunStatus.CANCELLED, cancellation=Cancellation(reason=CancelReason.SHUTDOWN, message=why))
     token = execution.options.cancellation
     if token is not None and (request := token.cancellation) is not None:
         return Ending(RunStatus.CANCELLED, cancellation=request)

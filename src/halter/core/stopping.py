@@ -59,7 +59,15 @@ def _stop_of(execution: Execution) -> Stop:
 
 
 def on_request(execution: Execution) -> None:
-    """On the home loop, after each request: makes it happen."""
+    """On the home loop, after each request: makes it happen. If that fails, the run is lost: it ends all the same."""
+    try:
+        _obey(execution)
+    except Exception as error:
+        _logger.error("stopping run %s failed; please report this", execution.id, exc_info=error)
+        lose(execution)
+
+
+def _obey(execution: Execution) -> None:
     if execution.result is not None:
         _end_leftovers([execution])
         return
@@ -84,10 +92,17 @@ def on_request(execution: Execution) -> None:
 
 def _reached(execution: Execution, mode: CancelMode) -> Iterator[Execution]:
     """The live runs that the stop ends now, innermost first."""
-    for child in list(execution.children.values()):
-        if not child.is_spared(mode):
-            yield from _reached(child, mode)
-    yield execution
+    found = [execution]
+    for member in found:  # which grows meanwhile: depth costs no stack
+        found.extend(child for child in member.children.values() if not child.is_spared(mode))
+    return reversed(found)
+
+
+def sever(execution: Execution) -> None:
+    """Ends the traffic of a run that is asked to stop, in its loop's own thread while the loop does not run."""
+    request = execution.request()
+    if request is not None and request.mode.cuts:
+        _sever(execution, request.mode)
 
 
 def _sever(execution: Execution, mode: CancelMode) -> None:
@@ -181,9 +196,13 @@ def _note_what_is_open(member: Execution) -> None:
 
 
 def _open_in(member: Execution) -> Iterator[Resource]:
-    yield from member.resources.values()
-    for child in member.children.values():
-        yield from child.stop.open if child.stop and child.stop.open else _open_in(child)
+    found = [member]
+    for each in found:  # which grows meanwhile
+        if each is not member and each.stop is not None and each.stop.open:
+            yield from each.stop.open
+        else:
+            yield from each.resources.values()
+            found.extend(each.children.values())
 
 
 # --- ending what is open ------------------------------------------------------------------------------------
@@ -236,7 +255,10 @@ def _lose_patience(resource: Resource, member: Execution, mode: CancelMode) -> N
 
 def _height(member: Execution) -> int:
     """How many runs deep it is: a body that waits for a child ends after it."""
-    return 1 + max(map(_height, member.children.values()), default=0)
+    height, level = 0, [member]
+    while level:
+        height, level = height + 1, [child for each in level for child in each.children.values()]
+    return height
 
 
 def _count_down(member: Execution, ticks: int) -> None:
@@ -257,11 +279,16 @@ def _is_being_killed(member: Execution) -> bool:
 
 def abandon(member: Execution) -> None:
     """The grace is over: whatever is left is cancelled once more, closed, named, and let go of. Children first."""
-    for child in list(member.children.values()):
+    family = list(member.subtree())
+    for child in reversed(family[:-1]):
         if not child.cell:  # it was spared so far
             child.cancel(reason=CancelReason.PARENT_CANCELLED, mode=CancelMode.KILL)
         on_request(child)  # also one of its own, which came in this very moment
-        abandon(child)
+    for each in family:
+        _let_go(each)
+
+
+def _let_go(member: Execution) -> None:
     _deliver(member, CancelMode.KILL)
     _close_all([member], CancelMode.KILL)  # also what was opened after the cut
     for resource in list(member.resources.values()):
@@ -323,6 +350,8 @@ def _end_leftovers(family: list[Execution]) -> None:
             close(resource, member)
         if member.keeping is not None:
             member.keeping.come_back()
+        if member.parent is not None:
+            member.parent.settle()  # it may have waited for nothing else
 
 
 # --- the receipt --------------------------------------------------------------------------------------------

@@ -86,19 +86,17 @@ class ToolContext(RunContext):
         """Not for tools: raises `UsageError`. The run's answer is the model's; a tool has `progress`."""
         raise UsageError("a tool has no voice of its own in the answer: use ctx.progress(…)")
 
-    def _do(self, write: Callable[[], object]) -> None:
-        home, call = self._execution.home, self._call
-        assert home is not None
-        if home.is_here:
-            if not call.is_closed:
-                write()
-            return
-        self._raise_if_over()
-        home.post(lambda: None if call.is_closed else write())
+    @property
+    def _is_closed(self) -> bool:
+        return self._call.is_closed
+
+    @property
+    def _is_deaf(self) -> bool:
+        return self._call.is_deaf or self._call.is_closed
 
     def _raise_if_over(self) -> None:
         self.token.raise_if_cancelled()
-        if self._call.is_closed:
+        if self._is_deaf:
             raise RunCancelled(f"the call {self.call_id} of {self.name} is over")
 
     async def approve(self, question: str, *, timeout: float | None = 300.0) -> None:

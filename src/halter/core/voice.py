@@ -30,8 +30,14 @@ class Voice:
     @property
     def text(self) -> str:
         """The answer so far."""
-        if self._speaker is not None:
-            return self._speaker.text
+        voice = self
+        while (speaker := voice._speaker) is not None:  # a speaker may have one itself
+            if speaker.result is not None:
+                return speaker.result.text
+            voice = speaker.voice
+        return voice._own_text()
+
+    def _own_text(self) -> str:
         pieces, (of, count, joined) = self.pieces, self._joined
         if of is not pieces:
             count, joined = 0, ""

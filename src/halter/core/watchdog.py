@@ -131,7 +131,9 @@ class _Watchdog:
     def _look(self, now: float) -> None:
         stopped: defaultdict[Home, list[Execution]] = defaultdict(list)
         for execution in snapshot(self._live):
-            if execution.requests and execution.home is not None:
+            if execution.home is not None and execution.home.loop.is_closed():
+                stopping.lose(execution)  # closed by hand: whoever waits in another thread would never hear of it
+            elif execution.requests and execution.home is not None:
                 stopped[execution.home].append(execution)
         self._loops = {home: self._loops.get(home) or _Loop(home, now) for home in stopped}
         for home, loop in self._loops.items():
