@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from halter.tools.mcp import mcp_tools
 from halter.tools.mcp_arguments import McpArguments
 
 from ..bounds import T, assert_within
+from .processes import alive, new_name, until
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 pytestmark = [pytest.mark.real_loop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -160,3 +164,64 @@ async def test_what_is_no_server_is_a_clear_error() -> None:
     with pytest.raises(ConfigurationError, match="a command, a URL or a Client"):
         async with mcp_tools([]):
             pass
+
+
+# --- the server's process -----------------------------------------------------------------------------------
+
+STUBBORN = """
+import os, runpy, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sleep", sys.argv[3]], env={}, start_new_session=True)
+sys.argv = sys.argv[1:]
+try:
+    runpy.run_path(sys.argv[0])
+finally:
+    signal.pause()  # though its stdin is closed
+"""
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    name = new_name()
+    yield name
+    left = alive(name)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, "processes were left behind"
+
+
+async def test_a_server_ends_with_its_block_and_all_that_it_has_started(tmp_path: Path, name: str) -> None:
+    """Also one that ignores the end of its stdin, and TERM."""
+    stubborn = [sys.executable, "-c", STUBBORN, str(SERVER), str(tmp_path / "log"), name]
+    async with mcp_tools(stubborn) as tools:
+        result = await Agent(Scripted(calls("greet"), "done"), tools=tools).run("go")
+        assert told(result) == [("Hello, you", False)]
+        assert len(alive(name)) == 2
+    assert alive(name) == []
+
+
+async def test_a_server_that_dies_in_a_call_fails_that_call(tmp_path: Path, name: str) -> None:
+    log = tmp_path / "log"
+    async with mcp_tools([*command(log), name]) as tools:
+        run = Agent(Scripted(calls("hang"), "done"), tools=tools).run("go").start()
+        await until(lambda: any(message["method"] == "tools/call" for message in sent(log)))
+        (server,) = alive(name)
+        os.kill(server, signal.SIGKILL)
+        result = await run
+    assert result.text == "done"
+    assert told(result)[0][1]
+
+
+async def test_a_server_that_cannot_be_started_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no-such-server.* could not be started: .*No such file"):
+        async with mcp_tools([str(tmp_path / "no-such-server")]):
+            pass
+
+
+async def test_a_large_message_is_written_whole(tmp_path: Path) -> None:
+    """More than a pipe holds, from several calls at once."""
+    who = "x" * 300_000
+    script = Scripted(tuple(calls("greet", who=who) for _ in range(4)), "done")
+    async with mcp_tools(command(tmp_path / "log"), max_result=1_000_000) as tools:
+        result = await Agent(script, tools=tools).run("go")
+    assert told(result) == [(f"Hello, {who}", False)] * 4
