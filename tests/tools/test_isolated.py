@@ -73,7 +73,7 @@ async def test_static_methods_are_found_by_their_names(functions: ModuleType) ->
         ("fail_oddly", "RaisedElsewhere: Odd: 12"),
         ("crash", "ProcessDied: the process of crash died: ended by signal 9, SIGKILL"),
         ("leave", "ProcessDied: the process of leave died: exit code 7"),
-        ("nothing_that_crosses", "TypeError: nothing_that_crosses has returned what no pickle holds: Can't "),
+        ("nothing_that_crosses", "TypeError: nothing_that_crosses has returned what has no form in JSON (function)"),
     ],
 )
 async def test_what_goes_wrong_there_is_told_here(functions: ModuleType, name: str, text: str) -> None:
@@ -87,6 +87,54 @@ async def test_threads_that_it_leaves_do_not_hold_it_up(functions: ModuleType) -
     after = await call(functions.linger)
     assert after.text == "done"
     assert_within(5.0, after.finished.elapsed)
+
+
+@pytest.mark.real_loop
+async def test_nothing_that_comes_from_there_is_unpickled(
+    functions: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a value, nor an exception, nor bytes that the function writes itself."""
+    trace = tmp_path / "trace"
+    monkeypatch.setenv("HALTER_TEST_TRACE", str(trace))
+    assert (await call(functions.return_armed)).text.startswith("TypeError: return_armed has returned")
+    assert (await call(functions.raise_armed)).text.startswith("RaisedElsewhere: Armed: <isolated_functions.Weapon")
+    after = await call(functions.answer_by_hand, text="", is_pickle=True)
+    assert after.text.startswith("ProcessDied: the process of answer_by_hand gave an answer that cannot be read")
+    assert not trace.exists()
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize(
+    "answer",
+    ["", "7", "{}", '{"raised": 1}', '{"raised": {"module": "os", "name": "system"}}', "[" * 100_000, '"returned"'],
+    ids=["nothing", "number", "empty", "number-raised", "half", "deep", "text"],
+)
+async def test_an_answer_of_another_kind_is_an_error(functions: ModuleType, answer: str) -> None:
+    after = await call(functions.answer_by_hand, text=answer)
+    assert after.text.startswith("ProcessDied: the process of answer_by_hand gave an answer that cannot be read")
+
+
+@pytest.mark.real_loop
+async def test_a_value_crosses_as_json_has_it(functions: ModuleType) -> None:
+    """As the model gets it from a tool in a thread, too."""
+    here = functions.many_kinds.text(functions.many_kinds.fn())
+    assert json.loads((await call(functions.many_kinds)).text) == json.loads(here)
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tool", "use another path"),
+        ("file", "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'"),
+        ("exit", "RaisedElsewhere: SystemExit: 3"),
+        ("wordless", "RaisedElsewhere: Wordless: "),
+        ("another", "RaisedElsewhere: JSONDecodeError: wrong: line 1 column 2 (char 1)"),
+    ],
+)
+async def test_exceptions_cross_as_plain_data(functions: ModuleType, name: str, text: str) -> None:
+    """Those that are built in, the function's own, and `ToolError`; all others by type and text."""
+    assert (await call(functions.raise_one, name=name)).text == text
 
 
 # --- how it ends --------------------------------------------------------------------------------------------

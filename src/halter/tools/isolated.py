@@ -1,12 +1,17 @@
 """A blocking function in a process of its own, where it can be killed: `tool(isolation="process")`.
 
-The function crosses by its name, its arguments and its value as pickles. The child is a fresh interpreter, not a fork:
-it has none of our threads, locks or sockets. It is ended with everything that it has started, as any program of a tool.
+1. The function crosses by its name, its arguments as pickles. 2. What comes back is JSON: plain data, and exceptions by
+name. Nothing that the child says is unpickled here. 3. The child is a fresh interpreter, not a fork: it has none of our
+threads, locks or sockets. 4. It is ended with everything that it has started, as any program of a tool.
+
+This isolates faults: endless loops, crashes, leaks. It is no security boundary: the child runs as this user, with this
+environment, and may do whatever this process may.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import pickle
 import subprocess
@@ -16,10 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import msgspec
+
 from halter.children.child import Child
 from halter.children.tending import tended
 from halter.core.tool_context import ToolContext
-from halter.errors import ConfigurationError, HalterError
+from halter.errors import ConfigurationError, HalterError, ToolError
 from halter.tools import isolated_child
 
 TERM_GRACE = 0.1  # seconds; without a handler of its own, the function's process ends at TERM at once
@@ -30,7 +37,18 @@ class ProcessDied(HalterError):
 
 
 class RaisedElsewhere(HalterError):
-    """An isolated function raised what no pickle holds; its type and message are the text."""
+    """An isolated function raised an exception that does not cross; its type and message are the text."""
+
+
+class _Raised(msgspec.Struct):
+    """An exception as the child tells of it. `args`: those of plain exceptions, `None` where they are no plain data."""
+
+    module: str
+    name: str
+    args: list[str | int | float | bool | None] | None
+    text: str
+    traceback: str
+    is_tool_error: bool
 
 
 def check_isolated(fn: Callable[..., Any]) -> None:
@@ -49,11 +67,12 @@ def check_isolated(fn: Callable[..., Any]) -> None:
 async def call_in_process(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], ctx: ToolContext
 ) -> Any:
-    """Calls a function of a module in a process of its own; returns or raises what it does, as pickled and unpickled.
+    """Calls a function of a module in a process of its own; returns its value as JSON has it, and raises what it does.
 
-    Raises `ProcessDied` if the process ended before the function did, `RaisedElsewhere` for an exception that does not
-    cross, and what `pickle` raises for arguments that do not. Cancelled, or stopped: the process and all that it has
-    started are ended before this returns (TERM, KILL 100 ms later).
+    Raises `ProcessDied` if the process ended before the function did, `TypeError` for a value without a form in JSON,
+    `RaisedElsewhere` for an exception that does not cross (see `_known`), and what `pickle` raises for arguments that
+    do not. Cancelled, or stopped: the process and all that it has started are ended before this returns (TERM, KILL
+    100 ms later).
     """
     _refuse_while_main_is_read()
     request = _request(fn, tuple(args), dict(kwargs))
@@ -111,21 +130,35 @@ def _refuse_while_main_is_read() -> None:
 
 
 def _value(fn: Callable[..., Any], child: Child, received: bytes) -> Any:
-    length, packed = int.from_bytes(received[:8], "big"), received[8:]
-    if len(received) < 8 or len(packed) < length:
+    length, written = int.from_bytes(received[:8], "big"), received[8:]
+    if len(received) < 8 or len(written) < length:
         raise ProcessDied(f"the process of {fn.__qualname__} died: {child.how_it_ended}")
-    match pickle.loads(packed):
-        case "returned", value:
-            return value
-        case "raised", bytes(error), _, told:
-            raise _with_note(pickle.loads(error), told)
-        case "raised", None, text, told:
-            raise _with_note(RaisedElsewhere(text), told)
-        case answer:
-            raise ProcessDied(f"the process of {fn.__qualname__} gave an answer of another kind: {answer!r}")
+    try:
+        answer: Any = json.loads(written[:length])
+        if "returned" in answer:
+            return answer["returned"]
+        raised = msgspec.convert(answer["raised"], _Raised)
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ProcessDied(f"the process of {fn.__qualname__} gave an answer that cannot be read: {error}") from None
+    failure = _known(fn, raised) or RaisedElsewhere(f"{raised.name}: {raised.text}")
+    failure.add_note(f"\nIn its own process:\n{raised.traceback}")
+    raise failure
 
 
-def _with_note(error: BaseException, told: str) -> BaseException:
-    """The exception, with the traceback of the process where it was raised."""
-    error.add_note(f"\nIn its own process:\n{told}")
-    return error
+def _known(fn: Callable[..., Any], raised: _Raised) -> Exception | None:
+    """The exception made anew, from plain data; `None` if that does not give the same one.
+
+    Those that cross: `ToolError`, and exceptions that are built in or defined in the function's own module.
+    """
+    if raised.is_tool_error:
+        return ToolError(raised.text)
+    module = "__main__" if raised.module == "__mp_main__" else raised.module
+    found = sys.modules.get(module) if module in ("builtins", fn.__module__) else None
+    kind = None if found is None else vars(found).get(raised.name)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)) or raised.args is None:
+        return None
+    try:
+        error = kind(*raised.args)
+        return error if str(error) == raised.text else None
+    except Exception:  # it is made of other values than it remembers
+        return None

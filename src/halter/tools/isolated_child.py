@@ -1,13 +1,14 @@
-"""The other side of `isolated.py`: the program that runs in the child. It stands on the standard library alone.
+"""The other side of `isolated.py`: the program that runs in the child. It begins with the standard library alone.
 
 Usage: isolated_child.py DESCRIPTOR, with the request on stdin. The answer is a length of eight bytes and so many
-bytes of pickle; without them, the process has died before it was done.
+bytes of JSON; without them, the process has died before it was done.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
 import pickle
 import sys
@@ -35,9 +36,9 @@ def _answer(requests: BinaryIO) -> bytes:
         function = find(start["module"], start["name"])
         args, kwargs = pickle.load(requests)
         _stdin_from_nowhere()
-        return _packed(function, function(*args, **kwargs))
+        return json.dumps({"returned": _plain(function, function(*args, **kwargs))}).encode()
     except BaseException as error:  # also SystemExit: it is the caller's to see
-        return _packed_error(error)
+        return json.dumps({"raised": _described(error)}).encode()
 
 
 def _become_like_the_parent(start: dict[str, Any]) -> None:
@@ -69,27 +70,53 @@ def _stdin_from_nowhere() -> None:
     os.close(nothing)
 
 
-def _packed(function: Callable[..., Any], value: Any) -> bytes:
+def _plain(function: Callable[..., Any], value: Any) -> Any:
+    """The value as plain data: what a tool may return at all. Raises `TypeError`."""
+    if value is None or isinstance(value, str):
+        return value
+    import msgspec  # from the parent's path
+
+    from halter.tools.function import encoded
+
     try:
-        return pickle.dumps(("returned", value))
-    except Exception as error:
-        raise TypeError(f"{function.__qualname__} has returned what no pickle holds: {error}") from error
+        return msgspec.to_builtins(value, enc_hook=encoded, str_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(
+            f"{function.__qualname__} has returned what has no form in JSON ({type(value).__name__}), and nothing else "
+            f"leaves its process: {error}"
+        ) from error
 
 
-def _packed_error(error: BaseException) -> bytes:
-    told = "".join(traceback.format_exception(error))
+def _described(error: BaseException) -> dict[str, Any]:
+    """An exception as plain data."""
+    errors = sys.modules.get("halter.errors")
+    args = _args(error)
+    return {
+        "module": type(error).__module__,
+        "name": type(error).__qualname__,
+        "args": args if all(isinstance(each, str | int | float | bool | None) for each in args) else None,
+        "text": _text(error),
+        "traceback": "".join(traceback.format_exception(error)),
+        "is_tool_error": errors is not None and isinstance(error, errors.ToolError),
+    }
+
+
+def _args(error: BaseException) -> tuple[Any, ...]:
+    if isinstance(error, OSError) and error.filename is not None:
+        return (*error.args[:2], error.filename)  # it is no longer among them
+    return error.args
+
+
+def _text(error: BaseException) -> str:
     try:
-        packed = pickle.dumps(error)
-        if type(pickle.loads(packed)) is not type(error):
-            packed = None
-    except Exception:  # whatever it holds: it is told as text
-        packed = None
-    return pickle.dumps(("raised", packed, f"{type(error).__name__}: {error}", told))
+        return str(error)
+    except Exception:  # its `__str__` is at fault
+        return ""
 
 
-def _send(answer: BinaryIO, packed: bytes) -> None:
-    answer.write(len(packed).to_bytes(8, "big"))
-    answer.write(packed)
+def _send(answer: BinaryIO, written: bytes) -> None:
+    answer.write(len(written).to_bytes(8, "big"))
+    answer.write(written)
 
 
 if __name__ == "__main__":
