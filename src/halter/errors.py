@@ -28,6 +28,10 @@ class ConfigurationError(UsageError, ValueError):
     """A definition or an argument is wrong: an unknown model name, a missing key, a negative time-out."""
 
 
+class SandboxUnavailable(ConfigurationError):
+    """The sandbox that was asked for cannot be had on this machine, or cannot be made safe; no program was started."""
+
+
 class BusyError(UsageError):
     """Two readers on one cursor at once, or a run that is asked to wait for itself."""
 

@@ -6,15 +6,21 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from halter.errors import ConfigurationError
+from halter.errors import ConfigurationError, SandboxUnavailable
 from halter.outcome import Ended
 from halter.tools.process import program, shell
-from halter.tools.sandbox import Bubblewrap, sandbox_of
+from halter.tools.sandbox import Box, Bubblewrap, sandbox_of
+from halter.tools.sandbox_exposed import MOST_DIRECTORIES, repositories, unix_sockets
+from halter.tools.sandbox_root import NOBODY
 
 from .processes import alive, begin, call, called, new_name
 
@@ -37,8 +43,9 @@ def sandboxed(require: Callable[[str, bool], None], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def bwrap(tmp_path: Path) -> str:
-    """A stand-in, to look at arguments where there is no bwrap."""
+def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A stand-in, to look at arguments where there is no bwrap; as an ordinary user."""
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
     stand_in = tmp_path / "bwrap"
     stand_in.write_text("#!/bin/sh\n")
     stand_in.chmod(0o755)
@@ -101,6 +108,199 @@ async def test_a_program_may_be_in_it_too(sandboxed: Path) -> None:
     assert (sandboxed / "mine").exists()
 
 
+# --- as root, and as an ordinary user -----------------------------------------------------------------------
+
+
+@dataclass
+class Inside:
+    """A directory to work in, and programs in a sandbox around it; run by root or by an ordinary user."""
+
+    place: Path
+    is_root: bool
+
+    def runs(self, line: str, **options: Any) -> str:
+        """What a command line says, and its error output."""
+        box = Box(Bubblewrap(**options), str(self.place))
+        who: dict[str, Any] = (
+            {} if self.is_root or REALLY != 0 else {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
+        )
+        done = subprocess.run(
+            box.argv(["sh", "-c", line]), capture_output=True, text=True, timeout=30, check=False, env=os.environ, **who
+        )
+        return done.stdout + done.stderr
+
+
+REALLY = os.geteuid()
+
+
+@pytest.fixture(params=["root", "user"])
+def inside(
+    request: pytest.FixtureRequest, require: Callable[[str, bool], None], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Inside]:
+    require("bwrap", shutil.which("bwrap") is not None)
+    if not may_make_namespaces():
+        pytest.skip("nobody may make namespaces here")
+    if request.param == "root" and REALLY != 0:
+        pytest.skip("these tests are not run by root")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as top:  # a parent that everybody may enter
+        place = Path(top) / "work"
+        place.mkdir()
+        if REALLY == 0 and request.param == "user":
+            monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+            os.chown(place, NOBODY, NOBODY)
+        os.chmod(top, 0o755)
+        yield Inside(place, request.param == "root")
+
+
+def test_it_is_an_ordinary_user_who_writes_the_directory_as_its_owner(inside: Inside) -> None:
+    owner = inside.place.stat().st_uid
+    said = inside.runs("id -u; grep CapEff /proc/self/status; echo x > new; mkdir -p a/b; stat -c %U . | tail -1")
+    assert said.split()[:3] == [str(NOBODY if REALLY == 0 else REALLY), "CapEff:", "0" * 16]
+    assert {(inside.place / name).stat().st_uid for name in ("new", "a/b")} == {owner}
+
+
+def test_what_only_root_may_read_and_the_kernels_settings_are_out_of_reach(inside: Inside) -> None:
+    before = Path("/proc/sys/vm/swappiness").read_text()
+    said = inside.runs(
+        "cat /etc/shadow; cat /etc/gshadow; for name in /proc/sys/vm/swappiness /proc/sys/kernel/core_pattern; do"
+        " (cat $name > $name) 2>/dev/null && echo written; done; echo x > /proc/sysrq-trigger; ls /root; echo over"
+    )
+    assert "Permission denied" in said
+    assert "root:" not in said
+    assert "written" not in said
+    assert "over" in said
+    assert Path("/proc/sys/vm/swappiness").read_text() == before
+
+
+def test_what_it_is_shown_of_a_closed_home_can_be_read_and_not_written(
+    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root's home is closed to the ordinary user that the program is."""
+    if not inside.is_root:
+        pytest.skip("an ordinary user's own home is open to it")
+    home = tmp_path / "home"
+    (home / "shown").mkdir(parents=True)
+    (home / "shown" / "file").write_text("shown\n")
+    (home / "shown" / "file").chmod(0o600)
+    (home / "secret").write_text("secret\n")
+    home.chmod(0o700)
+    monkeypatch.setenv("HOME", str(home))
+    said = inside.runs("cat ~/shown/file; cat ~/secret; touch ~/shown/new", readable=("~/shown",))
+    assert said.startswith("shown\n")
+    assert "secret\n" not in said
+    assert "Read-only file system" in said
+
+
+def test_unix_sockets_of_this_machine_are_covered_unless_they_are_named(inside: Inside) -> None:
+    """With a path, wherever it is shown; without one, there is no network to find it in."""
+    shown = inside.place.parent / "shown"
+    shown.mkdir()
+    names = [f"{shown}/a b.sock", f"{inside.place}/own.sock"]
+    with ExitStack() as stack:
+        for name in (*names, f"\0halter-{os.getpid()}"):
+            listening = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listening.bind(name)
+            listening.listen()
+        for name in names:
+            os.chmod(name, 0o777)
+        look = f"for name in '{names[0]}' '{names[1]}'; do [ -S \"$name\" ] && echo open; done; cat /proc/net/unix"
+        assert set(names) <= set(unix_sockets(to_all=False))
+        said = inside.runs(look, readable=(str(shown),))
+        assert "open" not in said
+        assert "halter-" not in said
+        assert inside.runs(look, readable=(str(shown), names[0])).count("open") == 1
+        assert "open" not in inside.runs(look, readable=(str(shown),), network=True)
+
+
+@pytest.fixture
+def repository(inside: Inside) -> Path:
+    """One in the directory, one further down, and one of Mercurial."""
+    for name in ("", "below/it/"):
+        git = inside.place / f"{name}.git"
+        for part in ("hooks", "objects", "refs"):
+            (git / part).mkdir(parents=True)
+        for part in ("config", "HEAD"):
+            (git / part).write_text("[core]\n")
+    (inside.place / "other" / ".hg").mkdir(parents=True)
+    owner = inside.place.stat()
+    for each in (inside.place, *inside.place.rglob("*")):
+        os.chown(each, owner.st_uid, owner.st_gid)
+    return inside.place
+
+
+BREAKING_OUT = """
+for top in . below/it; do
+    echo x > $top/.git/hooks/pre-commit; echo x >> $top/.git/config; echo x > $top/.git/commondir
+    mv $top/.git $top/away; mv $top/.git/hooks $top/.git/away; rm -rf $top/.git; ln -sfn /tmp $top/.git/hooks
+done
+echo x > other/.hg/hgrc; mv other/.hg other/away
+echo x > file; mkdir -p new/.git/hooks && echo x > new/.git/hooks/pre-commit && echo mine
+"""
+
+
+def test_repositories_that_are_there_cannot_be_changed(inside: Inside, repository: Path) -> None:
+    """Neither their hooks nor their settings, nor the whole swapped for another; what a program makes is its own."""
+    before = sorted(each for each in repository.rglob("*"))
+    assert "mine" in inside.runs(BREAKING_OUT)
+    after = [each for each in repository.rglob("*") if "new" not in each.parts and each.name != "file"]
+    assert sorted(after) == before
+    assert (repository / ".git" / "config").read_text() == "[core]\n"
+    assert (repository / "file").exists()
+
+
+def test_a_git_directory_named_as_writable_takes_commits_and_keeps_hooks_and_settings(
+    inside: Inside, repository: Path
+) -> None:
+    git = repository / ".git"
+    line = (
+        "cd .git; echo x > HEAD; echo x > objects/new; echo x > hooks/pre-commit; echo x > config;"
+        " mv hooks away; mv config away; cd ..; mv .git away"
+    )
+    inside.runs(line, writable=(str(git),))
+    assert (git / "HEAD").read_text() == "x\n"
+    assert (git / "objects" / "new").exists()
+    assert (git / "config").read_text() == "[core]\n"
+    assert list((git / "hooks").iterdir()) == []
+    assert not (repository / "away").exists()
+
+
+def test_a_repository_that_is_a_link_is_refused(inside: Inside) -> None:
+    """A link can be replaced, whatever it leads to."""
+    (inside.place / ".git").symlink_to("elsewhere")
+    with pytest.raises(SandboxUnavailable, match=r"\.git, which is a link"):
+        shell(sandbox="bwrap", cwd=inside.place)
+
+
+def test_a_sandbox_that_cannot_be_had_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bwrap says why; a process of root that may not give up root says so."""
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho no namespaces >&2; exit 1\n")
+    broken.chmod(0o755)
+    (work := tmp_path / "work").mkdir()
+    with pytest.raises(SandboxUnavailable, match="no namespaces; it needs user namespaces"):
+        shell(sandbox=Bubblewrap(program=str(broken)), cwd=work)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr("halter.tools.sandbox_root.__file__", str(tmp_path / "missing.py"))
+    with pytest.raises(SandboxUnavailable, match="run as an ordinary user"):
+        shell(sandbox=Bubblewrap(program=str(broken)), cwd=work)
+
+
+def test_repositories_are_looked_for_nearest_first_and_not_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b" / ".git").mkdir(parents=True)
+    (tmp_path / "a" / ".git").write_text("gitdir: elsewhere\n")
+    (tmp_path / "node_modules" / "x" / ".git").mkdir(parents=True)
+    assert repositories(str(tmp_path)) == ("a/.git", "a/b/.git")
+    for number in range(MOST_DIRECTORIES):
+        (tmp_path / "a" / f"{number}").mkdir()
+    (tmp_path / "a" / "0" / "deep" / ".git").mkdir(parents=True)
+    found = repositories(str(tmp_path))
+    assert found[0] == "a/.git"
+    assert "a/0/deep/.git" not in found
+
+
 # --- as arguments -------------------------------------------------------------------------------------------
 
 
@@ -114,10 +314,11 @@ def test_the_options_come_in_an_order_in_which_the_later_shows_through_the_earli
         readable=(f"{tmp_path}/shown",),
         writable=(f"{tmp_path}/written",),
     )
-    argv = box.argv(["echo", "a"], f"{tmp_path}/work")
+    argv = Box(box, f"{tmp_path}/work").argv(["echo", "a"])
     joined = " ".join(argv)
     parts = (
-        f"{bwrap} --unshare-all --die-with-parent --cap-drop ALL --ro-bind / /",
+        f"{bwrap} --unshare-all --unshare-user --die-with-parent --cap-drop ALL --ro-bind / /",
+        "--proc /proc --ro-bind /proc/sys /proc/sys",
         "--tmpfs /tmp",
         f"--tmpfs {tmp_path}/secret",
         f"--ro-bind {tmp_path}/shown {tmp_path}/shown",
@@ -128,7 +329,7 @@ def test_the_options_come_in_an_order_in_which_the_later_shows_through_the_earli
     assert places == sorted(places)
     assert argv[-3:] == ["--", "echo", "a"]
     assert "--share-net" not in argv
-    assert "--share-net" in Bubblewrap(program=bwrap, network=True).argv([], str(tmp_path))
+    assert "--share-net" in Box(Bubblewrap(program=bwrap, network=True), f"{tmp_path}/work").argv([])
 
 
 def test_a_directory_that_would_open_too_much_is_refused(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from halter.children.child import Child
 from halter.errors import ConfigurationError, ToolError
-from halter.tools.sandbox import Bubblewrap, Sandbox, sandbox_of
+from halter.tools.sandbox import Box, Bubblewrap, Sandbox, sandbox_of
 
 PASSED = frozenset(
     ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE")
@@ -26,6 +26,7 @@ class Surroundings:
     cwd: str | None
     env: Mapping[str, str]
     sandbox: Bubblewrap | None
+    _boxes: dict[str, Box] = field(default_factory=dict)  # by directory
 
     @classmethod
     def of(cls, cwd: str | Path | None, env: Mapping[str, str] | None, sandbox: Sandbox) -> Surroundings:
@@ -37,7 +38,7 @@ class Surroundings:
         directory = None if cwd is None else str(Path(cwd).expanduser().absolute())
         found = cls(directory, dict(env or {}), sandbox_of(sandbox))
         if found.sandbox is not None and directory is not None:
-            found.sandbox.argv((), directory)
+            found._boxed(found.sandbox, directory)
         return found
 
     def environment(self) -> dict[str, str]:
@@ -49,10 +50,16 @@ class Surroundings:
         """Starts a program here. Raises `ToolError` if that cannot be."""
         cwd = self.cwd or os.getcwd()
         try:
-            inside = self.sandbox.argv(argv, cwd) if self.sandbox is not None else argv
+            inside = argv if self.sandbox is None else self._boxed(self.sandbox, cwd).argv(argv)
             return Child.start(inside, environment=self.environment(), cwd=cwd, on_output=on_output)
         except (OSError, ValueError) as error:
             raise ToolError(f"it could not be started: {error}") from error
+
+    def _boxed(self, sandbox: Bubblewrap, cwd: str) -> Box:
+        """The sandbox around a directory, as it was when it was first needed there. Raises `ConfigurationError`."""
+        if cwd not in self._boxes:
+            self._boxes[cwd] = Box(sandbox, cwd)
+        return self._boxes[cwd]
 
 
 def _is_variable(pair: tuple[object, object]) -> bool:
