@@ -148,6 +148,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     `interrupted`: it was cut off by a stop or a failure; its parts are what arrived before.
     `finish_reason`: the provider's own word (`stop`, `length`, `tool_calls`, …), `None` if it gave none.
+    `model`: the model that wrote it, as in `openai:gpt-5.2`; `None` for what no model has written.
     Raises `ConfigurationError` for a role that does not exist.
     """
 
@@ -157,6 +158,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     interrupted: bool = False
     finish_reason: str | None = None
     usage: Usage | None = None
+    model: str | None = None
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:

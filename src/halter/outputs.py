@@ -9,7 +9,7 @@ import msgspec
 
 from halter.codec import Unfit, codec_of
 from halter.errors import OutputInvalid
-from halter.messages import Message
+from halter.messages import Message, Text
 from halter.request import OutputSchema
 from halter.schemas import WRAPPED, strict_schema, without_absent
 
@@ -43,7 +43,7 @@ class AnswerType(Generic[T]):
         if refused is not None:
             raise refused
         try:
-            value = _json_in(answer.text)
+            value = _value_in(answer)
             if self._is_wrapped:
                 value = _unwrapped(value)
             meant = without_absent(value, self._codec.schema, self._definitions)
@@ -81,6 +81,21 @@ def broken_off(answer: Message) -> OutputInvalid | None:
     else:
         return None
     return OutputInvalid(why, text=answer.text or answer.refusal, reasons=(why,), code=code)
+
+
+def _value_in(answer: Message) -> Any:
+    """The JSON value that the answer is, or that its last part is: some models write words before it."""
+    try:
+        return _json_in(answer.text)
+    except Unfit:
+        last = next((part.text for part in reversed(answer.parts) if isinstance(part, Text)), "")
+        if last == answer.text:
+            raise
+        try:
+            return _json_in(last)
+        except Unfit:
+            pass
+        raise
 
 
 def _json_in(text: str) -> Any:

@@ -24,8 +24,9 @@ _STRING = frozenset(("pattern", "format"))
 _NUMBER = frozenset(("multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
 _ARRAY = frozenset(("minItems", "maxItems"))
 _FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"))
-# Lookarounds, named groups, flags and references back: no provider's grammar has them.
-_BEYOND_REGULAR = re.compile(r"\(\?(?!:)|\\[1-9k]")
+# Lookarounds, named groups, flags, references back and word boundaries: no provider's grammar has them. Looked for only
+# where the backslash or parenthesis is not itself escaped.
+_BEYOND_REGULAR = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?!:)|\\[1-9kbB])")
 _STRUCTURE = frozenset(
     (
         *("$defs", "$ref", "type", "enum", "const", "anyOf", "oneOf", "allOf", "items", "prefixItems"),

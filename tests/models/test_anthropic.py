@@ -19,8 +19,9 @@ from halter import Agent, Budget, RunContext, RunFailed, runnable
 from halter.errors import AuthenticationFailed, ConfigurationError, IncompleteStream
 from halter.messages import File, Image, Message, Opaque, Reasoning, Refusal, Text, ToolCall, ToolResult, Usage
 from halter.models.anthropic.model import API_VERSION, MOST_CONTINUATIONS, Anthropic
-from halter.models.anthropic.request import DEFAULT_MAX_TOKENS, LARGEST_IN_ONE_PIECE, anthropic_body, is_adaptive
+from halter.models.anthropic.request import DEFAULT_MAX_TOKENS, LARGEST_IN_ONE_PIECE, anthropic_body
 from halter.models.anthropic.turns import turns_of
+from halter.models.limits import limits_of
 from halter.request import ModelRequest, OnlyTool, OutputSchema, Settings, ToolSpec
 from halter.testing import HANG, Answer, MemorySource, run
 from halter.testing.wire_probe import WireProbe
@@ -386,8 +387,8 @@ def test_whatever_a_stop_leaves_is_a_conversation_that_the_api_takes(messages: l
         ("claude-3-7-sonnet-latest", {}, {"max_tokens": DEFAULT_MAX_TOKENS}),
         (
             "claude-haiku-4-5",
-            {"max_output_tokens": 5, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "stop": ("a", "b")},
-            {"max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "stop_sequences": ("a", "b")},
+            {"max_output_tokens": 5, "temperature": 0.5, "top_k": 3, "stop": ("a", "b")},
+            {"max_tokens": 5, "temperature": 0.5, "top_k": 3, "stop_sequences": ("a", "b")},
         ),
         (
             "claude-opus-5",
@@ -459,7 +460,7 @@ def test_settings_that_the_api_refuses_are_refused_when_the_model_is_made(given:
 def test_settings_that_go_together_are_taken() -> None:
     """Claude 4.6 and later set no tokens aside for thinking; other servers have bounds of their own."""
     for name, taken in (
-        ("claude-opus-4-6", {"reasoning_effort": "high", "max_output_tokens": 1000, "temperature": 1.0, "top_p": 0.95}),
+        ("claude-opus-4-6", {"reasoning_effort": "high", "max_output_tokens": 1000, "temperature": 1.0}),
         ("claude-haiku-4-5", {"reasoning_effort": "none", "max_output_tokens": 10, "temperature": 0.0, "top_k": 3}),
         ("deepseek-chat", {"temperature": 1.5}),
     ):
@@ -535,7 +536,7 @@ def test_a_setting_without_a_word_for_it_is_refused_when_the_model_is_made(setti
 )
 def test_which_models_know_an_effort_is_told_by_their_version(model: str, *, adaptive: bool) -> None:
     """Claude 4.6 was the first; dates are no versions, and names without one are of the future."""
-    assert is_adaptive(model) is adaptive
+    assert (limits_of("anthropic", model).thinking != "budget") is adaptive
 
 
 def test_a_long_answer_is_streamed_even_if_it_was_to_come_in_one_piece() -> None:

@@ -135,7 +135,8 @@ def test_all_that_a_server_can_do_is_in_one_request(prefix: str) -> None:
         for field in dialect.field(name).split("."):
             found = found[field]
         assert found == (list(value) if isinstance(value, tuple) else value)
-    assert ("response_format" in body) == features.output
+    is_held = features.output and prefix != "groq"  # which takes no schema beside tools
+    assert ("response_format" in body) == is_held
     assert ("tool_choice" in body) == features.tool_choice
     assert len(body["tools"]) == 2
 

@@ -83,7 +83,7 @@ def test_every_setting_tool_and_shape_has_its_word() -> None:
         built_in_tools=[{"type": "web_search"}],
         request={
             "settings": Settings(
-                max_output_tokens=50, top_p=0.9, reasoning_effort="high", parallel_tool_calls=False, temperature=1.0
+                max_output_tokens=50, top_p=1.0, reasoning_effort="high", parallel_tool_calls=False, temperature=1.0
             ),
             "tools": (
                 ToolSpec(name="f", description="Does f.", parameters=schema),
@@ -95,7 +95,7 @@ def test_every_setting_tool_and_shape_has_its_word() -> None:
     )
     assert {name: body[name] for name in body if name not in ("model", "input", "stream", "store", "include")} == {
         "max_output_tokens": 50,
-        "top_p": 0.9,
+        "top_p": 1.0,
         "temperature": 1.0,
         "parallel_tool_calls": False,
         "reasoning": {"effort": "high", "summary": "auto"},

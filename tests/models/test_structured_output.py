@@ -145,9 +145,9 @@ class Bounded(msgspec.Struct):
         (OpenAIResponses, ("text", "format", "schema")),
         (Anthropic, ("output_config", "format", "schema")),
         (Gemini, ("generationConfig", "responseJsonSchema")),
-        (partial(compatible, "groq"), ("response_format", "json_schema", "schema")),
+        (partial(compatible, "mistral"), ("response_format", "json_schema", "schema")),
     ],
-    ids=["chat", "responses", "anthropic", "gemini", "groq"],
+    ids=["chat", "responses", "anthropic", "gemini", "mistral"],
 )
 async def test_each_provider_gets_the_schema_in_its_own_place(kind: Any, path: tuple[str, ...]) -> None:
     """The same one; Anthropic's bounds are words."""

@@ -53,7 +53,7 @@ class Pieces:
 class Assembly:
     """One assistant message while it is being streamed."""
 
-    __slots__ = ("_calls", "_open", "_parts", "_pieces", "_usage", "finish_reason", "on_count")
+    __slots__ = ("_calls", "_open", "_parts", "_pieces", "_usage", "finish_reason", "model", "on_count")
 
     def __init__(self) -> None:
         self._parts: list[Pieces | CallFragments | Opaque] = []
@@ -61,6 +61,7 @@ class Assembly:
         self._pieces: dict[type, list[str]] = {}
         self._calls: dict[int | str, CallFragments] = {}
         self.finish_reason: str | None = None
+        self.model: str | None = None  # that writes it
         self.on_count: Callable[[Usage], None] | None = None  # told when the provider counts
         self._usage: Usage | None = None
 
@@ -118,6 +119,7 @@ class Assembly:
             interrupted=interrupted,
             finish_reason=self.finish_reason,
             usage=self.usage,
+            model=self.model,
         )
 
 

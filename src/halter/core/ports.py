@@ -64,7 +64,8 @@ class Price(Protocol):
 class Model(Protocol):
     """A provider's streaming endpoint behind one method; immutable data.
 
-    It may have more: `features` (a `Features`), by which agents are checked, and `price` (a `Price`, or `None`),
+    It may have more: `features` (a `Features`) and `check(settings, tools=…, tool_choice=…)`, by which agents are
+    checked when they are made, and `price` (a `Price`, or `None`),
     without which a budget in dollars is refused, and nobody knows what a run has cost.
     """
 

@@ -43,6 +43,7 @@ class CompatibleChat(ChatModel):
 
     def __init__(self, kind: CompatibleServer, model: str, **options: Any) -> None:
         self.server = kind.server
+        self.family = kind.server.prefix
         self.features = kind.features
         self.dialect = kind.dialect
         super().__init__(model, **options)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque
+from halter.models.prices import family_of
+from halter.request import ModelRequest
 
 LONGEST_NAME = 64
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -22,6 +26,29 @@ def tool_name(name: str) -> str:
 def is_theirs(part: object, provider: str) -> bool:
     """Whether this is an `Opaque` that `provider` has made, and gets back."""
     return isinstance(part, Opaque) and part.provider == provider
+
+
+def with_own_reasoning(
+    request: ModelRequest, model: str, is_bound: Callable[[Opaque], bool], *, reasons: bool
+) -> ModelRequest:
+    """The request without the signed or encrypted reasoning of other models, which this one would refuse.
+
+    Args:
+        request: Its messages say which model made them, as far as that is known.
+        model: The name of the model that is asked, as in `openai:gpt-5.2`.
+        is_bound: Whether only the model that made this part takes it back.
+        reasons: Whether the model takes any reasoning at all.
+    """
+    family = family_of(model)
+
+    def cleaned(message: Message) -> Message:
+        is_own = message.model is None or family_of(message.model) == family
+        if message.role != "assistant" or (reasons and is_own):
+            return message
+        kept = tuple(part for part in message.parts if not (isinstance(part, Opaque) and is_bound(part)))
+        return message if len(kept) == len(message.parts) else msgspec.structs.replace(message, parts=kept)
+
+    return msgspec.structs.replace(request, messages=tuple(map(cleaned, request.messages)))
 
 
 def instructions(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:

@@ -122,7 +122,7 @@ class Http:
             ctx.token.raise_if_cancelled()
             attempt += 1
             reply = ctx.reply(allowance)
-            reply.asked, reply.was_sent = request.asked, False
+            reply.asked, reply.was_sent, reply.assembly.model = request.asked, False, wire.name
             ctx.write(
                 events.ModelRequested,
                 model=wire.name,

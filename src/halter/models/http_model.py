@@ -6,7 +6,7 @@ An adapter says its server, its features, its route, its body and its wire; the 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlunsplit
 
@@ -17,13 +17,17 @@ from halter.core.metering import Allowance
 from halter.core.ports import ByteSource, HttpRequest, Price
 from halter.errors import ConfigurationError
 from halter.features import Features
-from halter.messages import Message
+from halter.messages import Message, Opaque
+from halter.models.answer_mode import Shaped, shaped
+from halter.models.answer_tool import AnswerToolFormat
+from halter.models.conversation import with_own_reasoning
 from halter.models.endpoint import Server, encodable, headers_over
 from halter.models.format import Format
 from halter.models.http import Http, Timeouts
 from halter.models.lenient_json import without_lone_surrogates
+from halter.models.limits import Limits, limits_of
 from halter.models.prices import max_output, price_of
-from halter.request import ModelRequest, Settings
+from halter.request import ModelRequest, Settings, ToolChoice, ToolSpec
 
 
 class HttpModel:
@@ -43,6 +47,7 @@ class HttpModel:
 
     server: Server
     features: Features
+    family: str = ""  # whose rows of `limits.py` hold for its models
 
     def __init__(
         self,
@@ -74,11 +79,11 @@ class HttpModel:
         self._model = model
         self._stream = stream
         self._name = f"{self.server.prefix}:{model}"
+        self._base = self.server.place(base_url)
         self.features.check(self._name, settings)
         self._check_settings(settings)
         self._settings = settings
         self._price = _checked_price(price)
-        self._base = self.server.place(base_url)
         key = self.server.key(api_key, self._base)
         self._headers = headers_over(_common_headers(stream=stream) | self._authorization(key), headers)
         self._extra_body = encodable(extra_body)
@@ -116,6 +121,17 @@ class HttpModel:
         They are as they were given, before a budget lowers them. Raises `ConfigurationError`.
         """
 
+    def _check_choice(self, settings: Settings, choice: ToolChoice | None) -> None:
+        """Whether the model can be told to call a tool in this way. Raises `ConfigurationError`."""
+
+    def _can_force_tools(self, settings: Settings) -> bool:
+        """Whether it can be told to call some tool."""
+        return self.features.tool_choice and self._limits.forced_tools
+
+    def _is_bound(self, part: Opaque) -> bool:
+        """Whether only the very model that made this takes it back: signed or encrypted reasoning."""
+        return False
+
     def _usual_output(self, settings: Settings) -> int | None:
         """The most output that it asks for where the settings do not say; `None`: the provider decides."""
         return None
@@ -139,6 +155,11 @@ class HttpModel:
         """The headers of one request, for those who are let in by a token that expires. Raises `ProviderError`."""
         return self._headers
 
+    @property
+    def _limits(self) -> Limits:
+        """What the model itself takes, whatever its provider has words for."""
+        return limits_of(self.family, self._model)
+
     # --- for all --------------------------------------------------------------------------------------------
 
     @property
@@ -159,10 +180,42 @@ class HttpModel:
         """Streams one answer and returns it whole. Raises `ProviderError`. Cancelled, it leaves no connection."""
         request = msgspec.structs.replace(request, settings=request.settings.over(self._settings))
         self._check_settings(request.settings)
+        request, answer_tool = self._shaped(request)
         request, allowance = self._within_budget(request, ctx)
         asked = self._http_request(request)
         asked = msgspec.structs.replace(asked, headers=await self._request_headers())
-        return await self._http.ask(asked, ctx, self._wire_for(asked, ctx), allowance)
+        wire = self._wire_for(asked, ctx)
+        wire = AnswerToolFormat(wire, answer_tool) if answer_tool else wire
+        return await self._http.ask(asked, ctx, wire, allowance)
+
+    def check(
+        self, settings: Settings, *, tools: Collection[ToolSpec] = (), tool_choice: ToolChoice | None = None
+    ) -> None:
+        """Checks what an agent wants of the model, before anything runs.
+
+        Args:
+            settings: The agent's; they go over the model's own.
+            tools: What the model may call.
+            tool_choice: As in a `ModelRequest`.
+
+        Raises:
+            ConfigurationError: The model refuses a setting, two of them together, or the choice.
+        """
+        settings = settings.over(self._settings)
+        self._check_settings(settings)
+        if tools:
+            self._check_choice(settings, tool_choice)
+
+    def _shaped(self, request: ModelRequest) -> Shaped:
+        """The request as this model takes it: without other models' reasoning, its answer held as the model can."""
+        request = with_own_reasoning(request, self._name, self._is_bound, reasons=self._limits.reasons)
+        return shaped(
+            request,
+            self._limits,
+            stream=self._stream,
+            has_own_tools=self._has_own_tools(),
+            can_force_tools=self._can_force_tools(request.settings),
+        )
 
     def _within_budget(self, request: ModelRequest, ctx: RunContext) -> tuple[ModelRequest, Allowance]:
         """The request for no more output than the budgets over the run leave."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -82,6 +83,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     unverified: str = ""
 
 
+@lru_cache(maxsize=1024)
 def limits_of(provider: str, model: str) -> Limits:
     """What the model takes: the first row of the provider's that fits its name; unknown models are refused nothing."""
     found = (row.limits for row in TABLE.get(provider, ()) if re.search(row.models, model))
@@ -227,7 +229,7 @@ _ANTHROPIC = (
     ),
     Row(
         models=r"",
-        limits=Limits(thinking="adaptive", efforts=_EFFORTS, schemas=_CLAUDE_SCHEMAS),
+        limits=Limits(thinking="both", efforts=_EFFORTS, schemas=_CLAUDE_SCHEMAS),
         source="none: other servers of the format have bounds of their own",
         checked=AS_OF,
         unverified="everything: the format's own limits for schemas, and no others",

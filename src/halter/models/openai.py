@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from urllib.parse import SplitResult
 
+from halter.errors import ConfigurationError
 from halter.models.chat.model import ChatModel
 from halter.models.endpoint import Server
+from halter.models.limits import Limits, limits_of
+from halter.request import Settings
 
+FAMILY = "openai"
 _HOST = "api.openai.com"
 # Environment variable → header, as in the official SDK.
 _ACCOUNT = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
@@ -23,6 +27,22 @@ def is_openai(place: SplitResult) -> bool:
     """Whether this address is OpenAI's own, in any of its regions (`eu.api.openai.com`)."""
     host = place.hostname or ""
     return host == _HOST or host.endswith(f".{_HOST}")
+
+
+def check_reasoning(settings: Settings, name: str, limits: Limits) -> None:
+    """Raises `ConfigurationError` for settings that OpenAI refuses while a model reasons.
+
+    https://platform.openai.com/docs/guides/reasoning
+    """
+    effort = settings.reasoning_effort
+    if effort == "none" and limits.reasons and not limits.can_stop_reasoning:
+        raise ConfigurationError(f"{name} always reasons: leave reasoning_effort out, or set it to 'low'")
+    if effort == "none" or not (effort is not None or limits.reasons_unasked):
+        return
+    for setting in ("temperature", "top_p"):
+        if getattr(settings, setting) not in (None, 1):
+            way_out = " set reasoning_effort='none' or" if limits.can_stop_reasoning else ""
+            raise ConfigurationError(f"{name} takes no {setting} while it reasons:{way_out} leave {setting} out")
 
 
 class OpenAIChat(ChatModel):
@@ -42,3 +62,7 @@ class OpenAIChat(ChatModel):
 
     def _authorization(self, key: str) -> dict[str, str]:
         return super()._authorization(key) | account_headers()
+
+    def _check_settings(self, settings: Settings) -> None:
+        if is_openai(self._base):
+            check_reasoning(settings, self._name, limits_of(FAMILY, self._model))

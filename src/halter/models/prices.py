@@ -120,6 +120,11 @@ def max_output(name: str) -> int | None:
     return None if row is None else row.longest
 
 
+def family_of(name: str) -> str:
+    """The model's name without the date or version at its end, and by one prefix for all of a provider's APIs."""
+    return _candidates(name)[-1]
+
+
 def _row(name: str) -> Row | None:
     return next((MODELS[candidate] for candidate in _candidates(name) if candidate in MODELS), None)
 

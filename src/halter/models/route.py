@@ -7,6 +7,7 @@ own fault: the next model would refuse it too, or worse, would not.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import reduce
 
 import msgspec
@@ -19,7 +20,7 @@ from halter.errors import ConfigurationError, ProviderError, RequestRejected
 from halter.features import Features
 from halter.messages import Message
 from halter.models.names import as_model
-from halter.request import ModelRequest
+from halter.request import ModelRequest, Settings, ToolChoice, ToolSpec
 
 FLAGS = tuple(field.name for field in msgspec.structs.fields(Features) if field.type is bool)
 PAYMENT_REQUIRED = 402  # the account's fault, not the request's
@@ -61,6 +62,15 @@ class Fallback:
         """The first one's, if all are known; each request is charged by the price of the model that is asked."""
         prices = [getattr(model, "price", None) for model in self._models]
         return None if None in prices else prices[0]
+
+    def check(
+        self, settings: Settings, *, tools: Collection[ToolSpec] = (), tool_choice: ToolChoice | None = None
+    ) -> None:
+        """Checks what an agent wants, with each model in turn. Raises `ConfigurationError`."""
+        for model in self._models:
+            check = getattr(model, "check", None)
+            if callable(check):
+                check(settings, tools=tools, tool_choice=tool_choice)
 
     async def respond(self, request: ModelRequest, ctx: RunContext) -> Message:
         """One answer, of the first model that serves.

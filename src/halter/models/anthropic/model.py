@@ -10,12 +10,14 @@ import msgspec
 from halter.core.context import RunContext
 from halter.errors import IncompleteStream
 from halter.features import Features
-from halter.messages import PAUSED, Message
-from halter.models.anthropic.request import anthropic_body, check_settings, max_tokens
+from halter.messages import PAUSED, Message, Opaque
+from halter.models.anthropic.request import anthropic_body, max_tokens
+from halter.models.anthropic.thinking import FAMILY, check_choice, check_settings, thinks_by_budget
+from halter.models.anthropic.turns import THOUGHTS
 from halter.models.anthropic.wire import AnthropicWire
 from halter.models.endpoint import Server
 from halter.models.http_model import HttpModel
-from halter.request import ModelRequest, Settings
+from halter.request import ModelRequest, Settings, ToolChoice
 
 # The version after it, 2026-10-21, only takes away: `temperature`, `top_p` and `top_k`, and mistakes that are not made
 # here. See https://platform.claude.com/docs/en/api/versioning; `headers` may ask for another one.
@@ -62,6 +64,7 @@ class Anthropic(HttpModel):
         key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     )
     features = ANTHROPIC_FEATURES
+    family = FAMILY
 
     async def respond(self, request: ModelRequest, ctx: RunContext) -> Message:
         """Streams one answer and returns it whole, also one that was paused. Else as `HttpModel`.
@@ -97,6 +100,15 @@ class Anthropic(HttpModel):
 
     def _check_settings(self, settings: Settings) -> None:
         check_settings(settings, self._model)
+
+    def _check_choice(self, settings: Settings, choice: ToolChoice | None) -> None:
+        check_choice(settings, self._model, choice)
+
+    def _can_force_tools(self, settings: Settings) -> bool:
+        return super()._can_force_tools(settings) and not thinks_by_budget(settings, self._limits)
+
+    def _is_bound(self, part: Opaque) -> bool:
+        return isinstance(part.data, dict) and cast("dict[str, Any]", part.data).get("type") in THOUGHTS
 
     def _usual_output(self, settings: Settings) -> int:
         return max_tokens(settings, self._model, stream=self._stream)

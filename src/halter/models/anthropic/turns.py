@@ -27,7 +27,7 @@ Turn: TypeAlias = dict[str, Any]
 
 _NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _TOOL_USES = frozenset(("server_tool_use", "mcp_tool_use"))  # tools that the provider runs itself
-_THOUGHTS = frozenset(("thinking", "redacted_thinking"))
+THOUGHTS = frozenset(("thinking", "redacted_thinking"))
 _IN_PROGRESS = frozenset(("pause_turn", "tool_use"))
 _PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
@@ -201,7 +201,7 @@ def _in_progress(messages: Sequence[Message], provider: str) -> set[str]:
 def _drop_last_thoughts(turns: list[Turn]) -> None:
     """What a stop leaves when it comes between thinking and speaking."""
     for turn in turns:
-        while turn["content"] and turn["content"][-1]["type"] in _THOUGHTS:
+        while turn["content"] and turn["content"][-1]["type"] in THOUGHTS:
             turn["content"].pop()
 
 
@@ -211,7 +211,7 @@ def goes_on_without_thinking(turns: Sequence[Turn]) -> bool:
     The API refuses a budget for thinking then: https://platform.claude.com/docs/en/build-with-claude/extended-thinking
     """
     answers = [turn for turn in takewhile(_is_open, reversed(turns)) if turn["role"] == "assistant"]
-    return bool(answers) and all(turn["content"][0]["type"] not in _THOUGHTS for turn in answers)
+    return bool(answers) and all(turn["content"][0]["type"] not in THOUGHTS for turn in answers)
 
 
 def _is_open(turn: Turn) -> bool:

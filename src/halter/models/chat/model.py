@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from halter.features import Features
+from halter.messages import Opaque
 from halter.models.chat.dialect import OPENAI, Dialect
 from halter.models.chat.request import chat_body
 from halter.models.chat.wire import ChatWire
+from halter.models.conversation import is_theirs
 from halter.models.http_model import HttpModel
 from halter.request import ModelRequest
 
@@ -46,6 +48,10 @@ class ChatModel(HttpModel):
         return chat_body(
             request, model=self._model, provider=self._wire.provider, stream=self._stream, dialect=self.dialect
         )
+
+    def _is_bound(self, part: Opaque) -> bool:
+        """Signed reasoning (`reasoning_details`), and Google's signatures (`extra_content`)."""
+        return is_theirs(part, self._wire.provider)
 
     def _make_wire(self, key: str) -> ChatWire:
         return ChatWire(self._name, provider=f"chat:{self._base.hostname}", key=key)

@@ -7,8 +7,10 @@ from typing import Any, cast
 from urllib.parse import quote, urlunsplit
 
 from halter.features import Features
+from halter.messages import Opaque
+from halter.models.conversation import is_theirs
 from halter.models.endpoint import Server
-from halter.models.gemini.parts import PROVIDER
+from halter.models.gemini.parts import PROVIDER, fields_of
 from halter.models.gemini.request import SETTINGS, check_settings, gemini_body
 from halter.models.gemini.wire import GeminiWire
 from halter.models.http_model import HttpModel
@@ -32,6 +34,7 @@ class Gemini(HttpModel):
         base_url_variable="GOOGLE_GEMINI_BASE_URL",
         key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
     )
+    family = "gemini"
     features = Features(settings=SETTINGS, images=True, files=True, tools=True, tool_choice=True, output=True)
 
     def _authorization(self, key: str) -> dict[str, str]:
@@ -55,6 +58,13 @@ class Gemini(HttpModel):
 
     def _check_settings(self, settings: Settings) -> None:
         check_settings(settings, self._model)
+
+    def _has_own_tools(self) -> bool:
+        return bool(self._extra_body.get("tools"))
+
+    def _is_bound(self, part: Opaque) -> bool:
+        """Thought signatures; the model's own words stay."""
+        return is_theirs(part, PROVIDER) and "added" in fields_of(part)
 
     def _make_wire(self, key: str) -> GeminiWire:
         return GeminiWire(self._name, provider=PROVIDER, key=key)

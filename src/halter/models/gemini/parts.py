@@ -6,7 +6,9 @@ text, thought or function call. `Facts`: what is known about the answer (groundi
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
+
+from halter.messages import Opaque
 
 PROVIDER = "gemini"  # signatures are Google's, whatever the address
 
@@ -21,3 +23,8 @@ class Kept(TypedDict):
 
 class Facts(TypedDict):
     facts: dict[str, Any]
+
+
+def fields_of(part: Opaque) -> dict[str, Any]:
+    """The fields of its data; none for data of another shape."""
+    return cast("dict[str, Any]", part.data) if isinstance(part.data, dict) else {}

@@ -18,8 +18,10 @@ from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from halter.models.calls import arguments_object, told_apart
 from halter.models.conversation import inline_data, instructions, is_theirs, tool_name
-from halter.models.gemini.parts import PROVIDER
+from halter.models.gemini.parts import PROVIDER, fields_of
+from halter.models.limits import limits_of
 from halter.request import ModelRequest, OnlyTool, OutputSchema, Settings, ToolChoice, ToolSpec
+from halter.schemas import in_words
 
 # For calls that no Gemini model has made, or whose signature is lost; Gemini 3 refuses a call without one.
 # https://ai.google.dev/gemini-api/docs/thought-signatures
@@ -38,6 +40,7 @@ _KNOBS = {
     "frequency_penalty": "frequencyPenalty",
 }
 SETTINGS = frozenset((*_KNOBS, "reasoning_effort", "reasoning_tokens"))
+FAMILY = "gemini"
 # Tokens for an effort, where a model knows budgets only: as Google's own OpenAI-compatible server has them
 # (https://ai.google.dev/gemini-api/docs/openai).
 _BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576}
@@ -53,7 +56,7 @@ def gemini_body(request: ModelRequest, *, model: str, address: str) -> dict[str,
     if system:
         body["systemInstruction"] = {"parts": [{"text": system}]}
     body |= _tools(request.tools, request.tool_choice)
-    config = _config(request.settings, model) | _output(request.output)
+    config = _config(request.settings, model) | _output(request.output, model)
     return body | {"generationConfig": config} if config else body
 
 
@@ -125,8 +128,7 @@ def _answered(part: Part, answered: AbstractSet[str], *, is_interrupted: bool) -
 
 def _shape(part: Part | None, name: str) -> dict[str, Any]:
     """What lies in this shape of `parts.py`; empty for any other part."""
-    data = part.data if isinstance(part, Opaque) and is_theirs(part, PROVIDER) else None
-    fields = cast("dict[str, Any]", data).get(name) if isinstance(data, dict) else None
+    fields = fields_of(part).get(name) if isinstance(part, Opaque) and is_theirs(part, PROVIDER) else None
     return cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
 
 
@@ -219,6 +221,8 @@ def check_settings(settings: Settings, model: str) -> None:
     """Raises `ConfigurationError` for settings that do not go together."""
     if settings.reasoning_effort is not None and settings.reasoning_tokens is not None:
         raise ConfigurationError(f"gemini:{model} takes reasoning_effort or reasoning_tokens, not both")
+    if settings.reasoning_effort == "none" and not limits_of(FAMILY, model).can_stop_reasoning:
+        raise ConfigurationError(f"gemini:{model} always thinks: set reasoning_effort to 'minimal' or leave it out")
 
 
 def _config(settings: Settings, model: str) -> dict[str, Any]:
@@ -232,12 +236,14 @@ def _thinking(settings: Settings, model: str) -> dict[str, Any]:
     effort, budget = settings.reasoning_effort, settings.reasoning_tokens
     if effort == "none":
         return {"thinkingBudget": 0}
-    if effort is not None and "gemini-2" in model:
-        budget, effort = _BUDGETS[effort], None
-    if effort is not None:
-        return {"thinkingLevel": effort.upper(), "includeThoughts": True}
+    if effort is not None and (level := limits_of(FAMILY, model).levels.get(effort)):
+        return {"thinkingLevel": level, "includeThoughts": True}
+    budget = budget if effort is None else _BUDGETS[effort]
     return {} if budget is None else {"thinkingBudget": budget, "includeThoughts": True}
 
 
-def _output(output: OutputSchema | None) -> dict[str, Any]:
-    return {} if output is None else {"responseMimeType": "application/json", "responseJsonSchema": output.schema}
+def _output(output: OutputSchema | None, model: str) -> dict[str, Any]:
+    if output is None:
+        return {}
+    schema = in_words(output.schema, limits_of(FAMILY, model).schemas.not_held)
+    return {"responseMimeType": "application/json", "responseJsonSchema": schema}

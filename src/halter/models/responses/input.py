@@ -30,6 +30,15 @@ _ANSWERED_BY = {
 }
 
 
+def is_bound(item: dict[str, Any]) -> bool:
+    """Whether only the model that made this item takes it back: reasoning, and what refers to reasoning by its id.
+
+    Not so the calls whose results the caller has brought, and which would be missing.
+    """
+    kind = text_in(item, "type")
+    return kind not in _ANSWERED_BY and kind != "mcp_approval_request"
+
+
 class _Item(msgspec.Struct):
     """An item that may be sent; `is_whole`: as the server made it."""
 

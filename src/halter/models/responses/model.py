@@ -11,15 +11,18 @@ from halter.core.context import RunContext
 from halter.core.ports import HttpRequest
 from halter.errors import ConfigurationError
 from halter.features import Features
+from halter.messages import Opaque
+from halter.models.conversation import is_theirs
 from halter.models.format import Format
 from halter.models.http_model import HttpModel
-from halter.models.limits import limits_of
-from halter.models.openai import OpenAIChat, account_headers
+from halter.models.openai import FAMILY, OpenAIChat, account_headers, check_reasoning, is_openai
 from halter.models.responses.background import Background
+from halter.models.responses.frames import fields_of
+from halter.models.responses.input import is_bound
 from halter.models.responses.request import Ways, responses_body
 from halter.models.responses.tools import checked_tools, secrets_in
 from halter.models.responses.wire import ResponsesWire
-from halter.request import ModelRequest
+from halter.request import ModelRequest, Settings
 
 RESPONSES_FEATURES = Features(
     settings=frozenset(("max_output_tokens", "temperature", "top_p", "reasoning_effort", "parallel_tool_calls")),
@@ -45,6 +48,7 @@ class OpenAIResponses(HttpModel):
     """
 
     server = msgspec.structs.replace(OpenAIChat.server, prefix="openai-responses")
+    family = FAMILY
     features = RESPONSES_FEATURES
 
     def __init__(
@@ -70,7 +74,7 @@ class OpenAIResponses(HttpModel):
             background=background,
             summary=reasoning_summary,
             built_in_tools=tools,
-            wants_reasoning=limits_of("openai", model).reasons,
+            wants_reasoning=self._limits.reasons,
         )
 
     def _authorization(self, key: str) -> dict[str, str]:
@@ -81,6 +85,13 @@ class OpenAIResponses(HttpModel):
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         return responses_body(request, model=self._model, ways=self._ways)
+
+    def _check_settings(self, settings: Settings) -> None:
+        if is_openai(self._base):
+            check_reasoning(settings, self._name, self._limits)
+
+    def _is_bound(self, part: Opaque) -> bool:
+        return is_theirs(part, self._wire.provider) and is_bound(fields_of(part.data))
 
     def _has_own_tools(self) -> bool:
         return bool(self._ways.built_in_tools)
