@@ -71,6 +71,13 @@ def test_encrypted_reasoning_goes_back_to_its_own_model(model: str, maker: str |
     assert {"type": "function_call_output", "call_id": "call_1", "output": "noon"} in sent
 
 
+def test_a_model_that_does_not_reason_gets_its_own_items_back_as_they_were() -> None:
+    own = said_by("openai:gpt-4o", *RESPONSES_PARTS[1:])
+    source = MemorySource(Answer(body=((0.0, b"data: " + json.dumps(DONE).encode() + b"\n\n"),)))
+    sent = body_after(OpenAIResponses("gpt-4o", api_key=KEY, source=source), source, QUESTION, own, RESULT, MORE)
+    assert sent["input"][1]["id"] == "fc_1"
+
+
 THOUGHT = Opaque("anthropic:api.anthropic.com", {"type": "thinking", "thinking": "hm", "signature": "s"})
 SEARCH = (
     Opaque("anthropic:api.anthropic.com", {"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {}}),

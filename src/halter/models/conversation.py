@@ -37,18 +37,20 @@ def with_own_reasoning(
         request: Its messages say which model made them, as far as that is known.
         model: The name of the model that is asked, as in `openai:gpt-5.2`.
         is_bound: Whether only the model that made this part takes it back.
-        reasons: Whether the model takes any reasoning at all.
+        reasons: Whether it takes the reasoning of messages that do not say which model made them.
     """
     family = family_of(model)
 
     def cleaned(message: Message) -> Message:
-        is_own = message.model is None or family_of(message.model) == family
-        if message.role != "assistant" or (reasons and is_own):
+        is_own = reasons if message.model is None else family_of(message.model) == family
+        if is_own or message.role != "assistant":
             return message
         kept = tuple(part for part in message.parts if not (isinstance(part, Opaque) and is_bound(part)))
         return message if len(kept) == len(message.parts) else msgspec.structs.replace(message, parts=kept)
 
-    return msgspec.structs.replace(request, messages=tuple(map(cleaned, request.messages)))
+    messages = tuple(map(cleaned, request.messages))
+    is_same = all(new is old for new, old in zip(messages, request.messages, strict=True))
+    return request if is_same else msgspec.structs.replace(request, messages=messages)
 
 
 def instructions(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -120,6 +121,7 @@ def max_output(name: str) -> int | None:
     return None if row is None else row.longest
 
 
+@lru_cache(maxsize=1024)
 def family_of(name: str) -> str:
     """The model's name without the date or version at its end, and by one prefix for all of a provider's APIs."""
     return _candidates(name)[-1]
