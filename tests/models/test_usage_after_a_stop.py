@@ -235,7 +235,7 @@ ANTHROPIC = sse(
 GEMINI = sse(
     {"candidates": [{"content": {"role": "model", "parts": [{"text": FIRST}]}, "finishReason": "STOP", "index": 0}]}
 )
-ANSWERS = {"anthropic": ANTHROPIC, "gemini": GEMINI, "openai-responses": RESPONSES}  # all others speak chat completions
+ANSWERS = {"anthropic": ANTHROPIC, "gemini": GEMINI, "openai-responses": RESPONSES, "azure-responses": RESPONSES}
 
 
 @pytest.mark.scenario("D50")
