@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from halter.errors import ConfigurationError
 
 T = TypeVar("T")
+LONGEST_NAME = 256  # characters
 
 
 def text(name: str, value: Any) -> str:
@@ -15,6 +16,24 @@ def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ConfigurationError(f"{name} must be text, not {type(value).__name__}")
     return value
+
+
+def name(what: str, value: Any) -> str:
+    """The value, if it is a name: text of 1 to 256 characters that has a form in UTF-8, without NUL."""
+    given = text(what, value)
+    if not 1 <= len(given) <= LONGEST_NAME:
+        raise ConfigurationError(f"{what} must have 1 to {LONGEST_NAME} characters, not {len(given)}")
+    if "\0" in given or not _is_utf_8(given):
+        raise ConfigurationError(f"{what} must be text that can be stored, not {given!r}")
+    return given
+
+
+def _is_utf_8(given: str) -> bool:
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def whole(name: str, value: Any, *, at_least: int) -> int:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import wraps
 from typing import Any, TypeAlias, get_args
 
 import msgspec
@@ -58,6 +59,19 @@ AWKWARD_IDS = [
 def part_of_the_contract(check: Check) -> Check:
     CONTRACT.append(check)
     return check
+
+
+def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """An async test on a loop of its own, in real time."""
+
+    @wraps(test)
+    def run(*args: Any, **given: Any) -> None:
+        async def scenario() -> None:
+            await test(*args, **given)
+
+        asyncio.run(scenario())
+
+    return run
 
 
 # --- what the functions are made of -------------------------------------------------------------------------

@@ -286,6 +286,11 @@ class RunContext:
         return self._execution.session_id
 
     @property
+    def user(self) -> str | None:
+        """Who talks: `run(user=…)`, else the user of this run's session, else the user of the run above it."""
+        return self._execution.user
+
+    @property
     def session_turn(self) -> SessionTurn | None:
         """The turn on that session, for what lies with sessions besides what is said; `None` without one."""
         return self._execution.session_turn

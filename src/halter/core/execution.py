@@ -236,6 +236,14 @@ class Execution:
         return None if turn is None else turn.session_id
 
     @property
+    def user(self) -> str | None:
+        """Who talks: as the caller said, else the user of its session, else who talks in the run above it."""
+        if self.options.user is not None:
+            return self.options.user
+        own = self.keeping.turn.user if self.keeping is not None else None
+        return self.parent.user if own is None and self.parent is not None else own
+
+    @property
     def session_key(self) -> Hashable:
         """The same, and where that session is kept; `None` without one."""
         turn = self.session_turn

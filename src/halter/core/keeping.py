@@ -46,6 +46,11 @@ class Keeping:
         self._error: Exception | None = None
         self._moved = Wakers()
 
+    @property
+    def had_its_turn(self) -> bool:
+        """False: the run was refused, or stopped while it waited."""
+        return self._has_state
+
     # --- the beginning --------------------------------------------------------------------------------------
 
     async def run(self, body: Callable[[], Coroutine[Any, Any, Any]]) -> Any:

@@ -18,10 +18,11 @@ OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "steer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the caller of `run()` asked for. `timeout`, `grace`: seconds."""
+    """What the caller of `run()` asked for. `user`: who talks. `timeout`, `grace`: seconds."""
 
     input: Any = None
     session: SessionRef | None = None
+    user: str | None = None
     keep: Keep = "partial"
     on_busy: OnBusy = "reject"
     history: tuple[Message, ...] = ()

@@ -149,12 +149,20 @@ class SessionTurn(Protocol):
     def session_id(self) -> str | None: ...
 
     @property
+    def user(self) -> str | None:
+        """The session's user, once the turn has begun."""
+        ...
+
+    @property
     def key(self) -> Hashable:
         """What no session of another place has, even one of the same id."""
         ...
 
     async def open(self, execution: Execution) -> Opened:
-        """Waits for its turn as `on_busy` says. Raises `SessionBusy`. Cancelled: `close` lets go of what it has got."""
+        """Waits for its turn as `on_busy` says. Raises `SessionBusy`, `SessionNotFound`.
+
+        Cancelled: `close` lets go of what it has got.
+        """
         ...
 
     async def write(self, at: int, messages: Sequence[Message], state: Any) -> None:

@@ -19,7 +19,16 @@ from halter.core.home import begin
 from halter.core.lockfree import forbid_blocking, require_asyncio
 from halter.core.reader import Cursor, EventReader, TextReader, caller_interrupted, cancelled_by_caller
 from halter.core.sealing import surfaces
-from halter.errors import BusyError, NoCurrentRun, RunCancelled, RunFailed, RunTimedOut, SessionBusy, UsageError
+from halter.errors import (
+    BusyError,
+    NoCurrentRun,
+    RunCancelled,
+    RunFailed,
+    RunTimedOut,
+    SessionBusy,
+    SessionNotFound,
+    UsageError,
+)
 from halter.messages import Message, as_messages
 from halter.outcome import CancelMode, CancelReason, RunResult, RunStatus
 from halter.shown import message_of
@@ -261,6 +270,9 @@ class Run(Generic[T_co]):
             raise error
         if isinstance(error, SessionBusy):
             raise SessionBusy(str(error), result, session_id=error.session_id, holder=error.holder)
+        keeping = self._execution.keeping
+        if isinstance(error, SessionNotFound) and keeping is not None and not keeping.had_its_turn:
+            raise SessionNotFound(str(error)) from error
         raise RunFailed(f"{name} failed: {type(error).__name__}: {message_of(error)}", result) from error
 
     # --- reading --------------------------------------------------------------------------------------------

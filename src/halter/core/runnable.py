@@ -99,6 +99,7 @@ class Runnable(Generic[T_co]):
         input: Any = None,
         *,
         session: str | SessionRef | None = None,
+        user: str | None = None,
         keep: Keep = "partial",
         on_busy: OnBusy = "reject",
         history: Iterable[Message] | None = None,
@@ -116,10 +117,12 @@ class Runnable(Generic[T_co]):
         """A handle on one run of this, at once; it starts with its first use.
 
         `session`: the conversation that it goes on with, by its id or as `Sessions.session(id)`: what was said before
-        is its history, and what is said now is stored there as it is said. `keep`: what becomes of a turn that is
-        stopped or fails: `"partial"`, as far as it came, marked; `"rollback"`, nothing. `on_busy`: where another run
-        has the session's turn: `"reject"` (`SessionBusy`), `"enqueue"` (wait), `"interrupt"` (stop it, and go next) or
-        `"steer"` (have it take this input at its next step, and end as it ends).
+        is its history, and what is said now is stored there as it is said. `user`: who talks, a name of 1 to 256
+        characters: a new session becomes theirs, and one that is not theirs is refused (`SessionNotFound`). `keep`:
+        what becomes of a turn that is stopped or fails: `"partial"`, as far as it came, marked; `"rollback"`, nothing.
+        `on_busy`: where another run has the session's turn: `"reject"` (`SessionBusy`), `"enqueue"` (wait),
+        `"interrupt"` (stop it, and go next) or `"steer"` (have it take this input at its next step, and end as it
+        ends).
 
         `history`: the conversation before `input`. `context`: any object for the body (`ctx.context`): never sent,
         logged or stored. `id`: your own id, unique among live runs. `cancellation`: a token that governs it.
@@ -132,6 +135,7 @@ class Runnable(Generic[T_co]):
         options = RunOptions(
             input=self.check_input(input),
             session=session_ref(session),
+            user=None if user is None else checked.name("user", user),
             keep=checked.one_of("keep", keep, KEEP),
             on_busy=checked.one_of("on_busy", on_busy, ON_BUSY),
             history=as_messages(history) if history else (),

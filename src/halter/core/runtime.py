@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from halter.core import elsewhere
 from halter.core.execution import Execution
 from halter.core.home import LIVE, Home, home_here
 from halter.core.lockfree import snapshot
 from halter.core.observers import Observation
 from halter.core.ports import Observer
 from halter.core.run import Run
-from halter.outcome import CancelMode, CancelReason, RunStatus
+from halter.outcome import Cancellation, CancelMode, CancelReason, RunStatus
 
 
 class Runtime:
@@ -44,10 +45,16 @@ class Runtime:
         actor: str | None = None,
         wait: bool = False,
     ) -> bool:
-        """Stops the run with this id, as `Run.cancel`; False if no live run has it. `wait`: until it has ended."""
+        """Stops the run with this id, as `Run.cancel`; False if no live run has it. `wait`: until it has ended.
+
+        A run of another process is asked to stop through its record, in the sessions that are configured or in use
+        here. That process hears of it within half a second. True: it was asked; with `wait`: the run was stopped. A run
+        that has no record, or that still waits for its session's turn, is not found. Raises `SessionsUnavailable` if
+        the run is not in this process and a place that may have it did not answer.
+        """
         run = self.find(id)
         if run is None:
-            return False
+            return await elsewhere.stop(id, Cancellation.of(reason, mode, actor, message), wait=wait)
         in_force = run.cancel(message, reason=reason, mode=mode, actor=actor)
         if wait:
             await run.finished()

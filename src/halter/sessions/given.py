@@ -6,32 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast, get_args
 
 from halter import checked
+from halter.checked import name as name
 from halter.core.settings import seconds
 from halter.errors import ConfigurationError
 from halter.sessions.recording import as_data
 from halter.sessions.records import FactScope, ScopeKind
 
 KINDS: tuple[ScopeKind, ...] = get_args(ScopeKind)
-LONGEST_NAME = 256  # characters
 ALL = 2**48  # more than there can be of anything
-
-
-def name(what: str, value: Any) -> str:
-    """The value, if it is a name: text of 1 to 256 characters that has a form in UTF-8, without NUL."""
-    text = checked.text(what, value)
-    if not 1 <= len(text) <= LONGEST_NAME:
-        raise ConfigurationError(f"{what} must have 1 to {LONGEST_NAME} characters, not {len(text)}")
-    if "\0" in text or not _is_utf_8(text):
-        raise ConfigurationError(f"{what} must be text that can be stored, not {text!r}")
-    return text
-
-
-def _is_utf_8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def tags(value: Any) -> tuple[str, ...]:

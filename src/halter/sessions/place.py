@@ -9,12 +9,14 @@ from collections.abc import Callable, Hashable
 from weakref import WeakValueDictionary
 
 from halter.children.orphans import look_once
+from halter.core import elsewhere
 from halter.core.home import home_here
 from halter.core.lasting import whole
 from halter.core.lockfree import Wakers
 from halter.core.ports import SessionTurn
 from halter.errors import BusyError
-from halter.sessions.leases import LEASE, Leases
+from halter.outcome import Cancellation, RunStatus
+from halter.sessions.leases import LEASE, LOOKED_EVERY, Leases
 from halter.sessions.port import Store
 from halter.sessions.records import RunRecord
 from halter.sessions.repair import recover
@@ -42,6 +44,7 @@ class Place:
         self._open_store = open_store
         self._store: Store | None = None
         self._is_ready = False
+        self._is_known = False  # to the runtime
         self._waiting: dict[str, Bell] = {}
 
     @property
@@ -51,6 +54,9 @@ class Place:
             if self.is_shared:
                 look_once()  # what was killed may have left programs running, as well as turns open
             self._store = self._open_store()
+        if self.is_shared and not self._is_known:
+            self._is_known = True
+            elsewhere.enter(self)
         return self._store
 
     @property
@@ -69,6 +75,8 @@ class Place:
 
     def let_go(self) -> None:
         """Nothing of it is kept on this event loop, unless runs have or wait for turns here."""
+        self._is_known = False
+        elsewhere.leave(self)
         kept, leases, doors = home_here().kept, (Leases, id(self)), (asyncio.Lock, id(self))
         if leases in kept and not kept[leases].is_used:
             del kept[leases]
@@ -116,6 +124,20 @@ class Place:
         if self._keep_runs is None:
             return 0
         return await self.store.forget_runs(time.time() - self._keep_runs)
+
+    async def stop(self, run_id: str, cancellation: Cancellation, *, wait: bool) -> bool:
+        """Asks the process that carries this run to stop it; False if none does, or, with `wait`, if it ended
+        otherwise."""
+        if not await whole(home_here().work(self.store.ask_to_stop(run_id, cancellation), "sessions")):
+            return False
+        while wait:
+            record = await self.store.run(run_id)
+            if record is None or record.status.is_final:
+                return record is not None and record.status is RunStatus.CANCELLED
+            if any(lost.run_id == run_id for lost in await self.store.lost()):
+                return False
+            await asyncio.sleep(LOOKED_EVERY)
+        return True
 
     def in_order(self, session_id: str) -> asyncio.Lock:
         """Whoever comes to the session on this event loop: those who have come later must not overtake him on another

@@ -85,6 +85,15 @@ def live_of(holder: RunRecord | None, lost: Sequence[RunRecord]) -> RunRecord | 
     return holder
 
 
+def check_is_theirs(record: RunRecord, user: str | None) -> None:
+    """Raises `SessionNotFound` if `record.user` says who talks and the session is not theirs but `user`'s.
+
+    Another user's session, one of nobody, and one that is missing look alike.
+    """
+    if record.user is not None and record.user != user:
+        raise SessionNotFound(f"there is no session {record.session_id!r}")
+
+
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
     """Messages for a live run of another process."""
 
@@ -140,7 +149,9 @@ class Store(Protocol):
         none, a lease that has run out, or a dead owner, and for which nobody waits who comes before `ticket` (without
         one: nobody at all). `ticket` leaves the queue with the turn. The stored record's `base` is the number of
         messages there are; of a lost run, which is taken once more so that it can be ended, it stays what it was.
-        `only`: raises `SessionNotFound` if there is no such session; for a lost run also `TurnLost`, if there is no
+        `record.user`: a session that is made is theirs; raises `SessionNotFound` if one that is there is not. The
+        stored record's `user` is the session's. `only`: asks nothing of the user, and raises `SessionNotFound` if there
+        is no such session; for a lost run also `TurnLost`, if there is no
         record of it that is not final. Then nothing has changed.
         """
         ...
@@ -186,8 +197,8 @@ class Store(Protocol):
 
     # --- between processes ----------------------------------------------------------------------------------
 
-    async def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> None:
-        """Leaves word for whoever carries the run."""
+    async def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> bool:
+        """Leaves word for whoever carries the run; False if nobody does."""
         ...
 
     async def send(self, run_id: str, messages: Sequence[Message]) -> int:

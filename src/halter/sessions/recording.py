@@ -22,6 +22,7 @@ def begun(execution: Execution, owner: str, *, has_content: bool) -> RunRecord:
     return RunRecord(
         run_id=execution.id,
         session_id=execution.keeping.turn.session_id if execution.keeping is not None else None,
+        user=options.user,
         name=definition.name,
         kind=definition.kind,
         model=definition.model_name,

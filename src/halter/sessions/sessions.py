@@ -94,6 +94,11 @@ class Sessions:
         """For a run without a session, which has a record here."""
         return SessionRef(self._place, None)
 
+    @property
+    def shared_place(self) -> Place | None:
+        """For the runtime: through it runs of other processes are stopped; `None` if there can be none."""
+        return self._place if self._place.is_shared else None
+
     # --- one session ----------------------------------------------------------------------------------------
 
     async def create(

@@ -58,6 +58,10 @@ class Turn:
         return self._session_id
 
     @property
+    def user(self) -> str | None:
+        return self._conversation.session.user if self._is_open else None
+
+    @property
     def key(self) -> Hashable:
         """What no session of another place has."""
         return self._place, self._session_id
@@ -79,17 +83,17 @@ class Turn:
     # --- waiting for it -------------------------------------------------------------------------------------
 
     async def open(self, execution: Execution) -> Opened:
-        """Waits for its turn as `on_busy` says. Raises `SessionBusy`, `SessionsUnavailable`."""
+        """Waits for its turn as `on_busy` says. Raises `SessionBusy`, `SessionNotFound`, `SessionsUnavailable`."""
         self._execution = execution
         leases = self._leases = self._place.leases
         self._record = recording.begun(execution, leases.owner, has_content=self._has_content)
         if execution.options.id is not None:
             await self._whole(self._place.admit(self._record))
+        leases.add(execution.id, self)
         if self._session_id is None:
             await self._whole(self._place.store.record(self._record))
             self._has_record = True
             return Opened()
-        leases.add(execution.id, self)
         await self._whole(self._place.ready(leases.owner))
         answered = await self._wait(self._session_id)
         if answered is not None:

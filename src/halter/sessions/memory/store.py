@@ -36,6 +36,7 @@ from halter.sessions.port import (
     Taken,
     Which,
     check_is_still,
+    check_is_theirs,
     live_of,
 )
 from halter.sessions.ranking import best
@@ -87,7 +88,9 @@ class MemoryStore:
         with _lock:
             if only is not None:
                 check_is_still(only, record, is_there=id in self._sessions, before=self._runs.get(record.run_id))
-            kept = self._sessions.get(id) or KeptSession(Session(id=id, created_at=time.time(), updated_at=time.time()))
+            kept = self._sessions.get(id) or KeptSession(_new(id, record.user))
+            if only is None:
+                check_is_theirs(record, kept.about.user)
             if not kept.is_free(ticket, now):
                 return Busy(holder=kept.turn.run_id if kept.turn else None, ticket=ticket or 0)
             self._sessions[id] = kept
@@ -156,9 +159,14 @@ class MemoryStore:
 
     # --- between processes ----------------------------------------------------------------------------------
 
-    async def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> None:
+    async def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> bool:
         with _lock:
-            self._runs.ask_to_stop(run_id, cancellation)
+            is_carried = run_id in self._runs.live and all(
+                lost.run_id != run_id for lost in self._lost(time.monotonic())
+            )
+            if is_carried:
+                self._runs.ask_to_stop(run_id, cancellation)
+            return is_carried
 
     async def send(self, run_id: str, messages: Sequence[Message]) -> int:
         with _lock:
@@ -341,6 +349,10 @@ class MemoryStore:
 
     def __repr__(self) -> str:
         return f"<MemoryStore, {len(self._sessions)} sessions>"
+
+
+def _new(id: str, user: str | None) -> Session:
+    return Session(id=id, user=user, created_at=time.time(), updated_at=time.time())
 
 
 def _fits(kept: KeptSession, query: Query, asked: set[str] | None) -> bool:

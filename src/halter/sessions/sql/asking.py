@@ -13,21 +13,24 @@ from halter.outcome import Cancellation, CancelReason
 from halter.sessions.port import Asked, Mail, MailState
 from halter.sessions.sql.columns import Unreadable, packed, unpacked
 from halter.sessions.sql.damaged import tell
+from halter.sessions.sql.runs import is_carried
 from halter.sessions.sql.schema import mail, runs
 from halter.sessions.sql.transaction import Transaction
 
 
-def ask_to_stop(tx: Transaction, run_id: str, cancellation: Cancellation) -> None:
-    """Of several that were not handed over yet, the first counts, made as strong as the strongest."""
+def ask_to_stop(tx: Transaction, run_id: str, cancellation: Cancellation) -> bool:
+    """False if nobody carries the run. Of several stops that were not handed over yet, the first counts, made as strong
+    as the strongest."""
     asked = sa.select(runs.c.stop, runs.c.stop_nonce).where(runs.c.run_id == run_id, runs.c.live == 1)
     row = tx.first(asked.with_for_update())
-    if row is None:
-        return
+    if row is None or not is_carried(tx, run_id):
+        return False
     if row.stop is not None and row.stop_nonce is None:
         before = _stop(run_id, row.stop)
         cancellation = cancellation if before is None else before.with_mode(cancellation.mode)
     change = sa.update(runs).where(runs.c.run_id == run_id)
     tx.execute(change.values(stop=packed(cancellation), stop_nonce=None))
+    return True
 
 
 def send(tx: Transaction, run_id: str, said: Sequence[Message], nonce: str) -> int:

@@ -123,9 +123,9 @@ def find(tx: Transaction, query: RunQuery) -> list[RunRecord]:
 
 
 @cache
-def _live(dialect: Dialect, is_of_one: bool) -> sa.Executable:
+def _live(dialect: Dialect, is_of_one: bool) -> Any:
     of_turn = (sessions.c.holder, sessions.c.generation.label("newest"), sessions.c.expires_at)
-    asked = (
+    asked: Any = (
         sa.select(*RECORD, runs.c.generation, *of_turn, dialect.clock().label("now"))
         .select_from(runs.outerjoin(sessions, sessions.c.id == runs.c.session_id))
         .where(runs.c.live == 1)
@@ -137,9 +137,20 @@ def lost(tx: Transaction, session_id: str | None = None) -> Iterator[RunRecord]:
     """Those that are not final and that nobody carries any more; of one session, or of all."""
     asked = _live(tx.dialect, session_id is not None)
     for row in tx.all(asked) if session_id is None else tx.all(asked, session=session_id):
-        has_lease = (row.holder, row.newest) == (row.run_id, row.generation) and row.expires_at > row.now
-        if tx.is_dead(row.owner) or (row.generation is not None and not has_lease):
+        if _is_lost(tx, row):
             yield record_of(row)
+
+
+def is_carried(tx: Transaction, run_id: str) -> bool:
+    """True if the run is live and somebody carries it."""
+    row = tx.first(_live(tx.dialect, False).where(runs.c.run_id == run_id))
+    return row is not None and not _is_lost(tx, row)
+
+
+def _is_lost(tx: Transaction, row: Any) -> bool:
+    """Of a row of `_live`."""
+    has_lease = (row.holder, row.newest) == (row.run_id, row.generation) and row.expires_at > row.now
+    return tx.is_dead(row.owner) or (row.generation is not None and not has_lease)
 
 
 def forget(tx: Transaction, *which: sa.ColumnElement[bool]) -> int:

@@ -104,8 +104,8 @@ class SqlStore:
 
     # --- between processes ----------------------------------------------------------------------------------
 
-    async def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> None:
-        await self._write(partial(asking.ask_to_stop, run_id=run_id, cancellation=cancellation))
+    async def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> bool:
+        return await self._write(partial(asking.ask_to_stop, run_id=run_id, cancellation=cancellation))
 
     async def send(self, run_id: str, messages: Sequence[Message]) -> int:
         return await self._write(partial(asking.send, run_id=run_id, said=messages, nonce=new_id()))

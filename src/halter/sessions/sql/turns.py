@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from halter.errors import TurnLost
 from halter.messages import Message
-from halter.sessions.port import Busy, Lease, Snapshot, Taken, Which, check_is_still, live_of
+from halter.sessions.port import Busy, Lease, Snapshot, Taken, Which, check_is_still, check_is_theirs, live_of
 from halter.sessions.records import RunRecord
 from halter.sessions.sql import facts, runs
 from halter.sessions.sql.conversations import conversation, forget_compactions, written
@@ -33,7 +33,9 @@ _WAITING = sa.select(queue).where(queue.c.session_id == sa.bindparam("session"))
 
 def take(tx: Transaction, record: RunRecord, lease_for: float, ticket: int | None, only: Which | None) -> Taken | Busy:
     assert record.session_id is not None
-    row = _made(tx, record.session_id) if only is None else locked(tx, record.session_id)
+    row = _made(tx, record.session_id, record.user) if only is None else locked(tx, record.session_id)
+    if only is None:
+        check_is_theirs(record, row.user_id)
     before = runs.get(tx, record.run_id)
     if only is not None:
         check_is_still(only, record, is_there=row is not None, before=before)
@@ -71,11 +73,11 @@ def snapshot(tx: Transaction, session_id: str) -> Snapshot | None:
     )
 
 
-def _made(tx: Transaction, session_id: str) -> Any:
+def _made(tx: Transaction, session_id: str, user: str | None) -> Any:
     """The session's row, locked; made if there is none."""
     row = locked(tx, session_id)
     if row is None:
-        tx.execute(_new(tx.dialect), {"id": session_id, **EMPTY})
+        tx.execute(_new(tx.dialect), {"id": session_id, "user_id": user, **EMPTY})
         row = locked(tx, session_id)
     return row
 
