@@ -312,10 +312,15 @@ def encode(event: Event) -> bytes:
 
     Text that is no Unicode (names of files may be) is shown with question marks.
     """
+    return encode_any(event)
+
+
+def encode_any(value: Any) -> bytes:
+    """Any value as JSON, by the rules of `encode`."""
     try:
-        return _ENCODER.encode(event)
+        return _ENCODER.encode(value)
     except UnicodeEncodeError:
-        return _ENCODER.encode(_unicode(msgspec.to_builtins(event, enc_hook=shown)))
+        return _ENCODER.encode(_unicode(msgspec.to_builtins(value, enc_hook=shown)))
 
 
 def _unicode(value: Any) -> Any:

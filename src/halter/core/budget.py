@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from _thread import get_ident
+from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
@@ -225,19 +226,26 @@ class Account(NamedTuple):
     owner: Execution
 
 
-def accounts_over(execution: Execution, own: Budget | None) -> tuple[Account, ...]:
+def accounts_over(execution: Execution, own: tuple[Budget, ...]) -> tuple[Account, ...]:
     """The budgets over a run, the outermost first; one that is given twice is charged once."""
-    above = execution.parent.accounts if execution.parent else ()
-    if own is None or any(account.budget is own for account in above):
-        return above
-    return (*above, Account(own, execution))
+    accounts = execution.parent.accounts if execution.parent else ()
+    for budget in own:
+        if all(account.budget is not budget for account in accounts):
+            accounts = (*accounts, Account(budget, execution))
+    return accounts
 
 
-def checked_budget(budget: object) -> Budget | None:
-    """What was given as `run(budget=…)`. Raises `ConfigurationError`."""
-    if budget is not None and not isinstance(budget, Budget):
-        raise ConfigurationError(f"budget must be a Budget, as in Budget(tokens=50_000), not {type(budget).__name__}")
-    return budget
+def checked_budgets(given: object) -> tuple[Budget, ...]:
+    """The budgets that `run(budget=…)` was given: none, one, or several. Raises `ConfigurationError`."""
+    if given is None:
+        return ()
+    budgets = tuple(cast("Sequence[object]", given)) if isinstance(given, list | tuple) else (given,)
+    for budget in budgets:
+        if not isinstance(budget, Budget):
+            raise ConfigurationError(
+                f"budget must be a Budget, as in Budget(tokens=50_000), or several, not {type(budget).__name__}"
+            )
+    return cast("tuple[Budget, ...]", budgets)
 
 
 def limits_cost(accounts: tuple[Account, ...]) -> bool:

@@ -60,7 +60,7 @@ class Execution:
         self.depth: int = _depth_under(parent)
         self.root: Execution = parent.root if parent else self
         self.log = parent.log if parent else Log()
-        self.accounts = accounts_over(self, options.budget)
+        self.accounts = accounts_over(self, options.budgets)
         self.is_background = False  # the runtime's own work: a stop of all runs does not reach it
         self.within = call_of(parent)  # the tool call that starts it
         self.carried = contextvars.copy_context()

@@ -30,7 +30,7 @@ class RunOptions:
     id: str | None = None
     cancellation: CancellationToken | None = None
     timeout: float | None = None
-    budget: Budget | None = None
+    budgets: tuple[Budget, ...] = ()
     grace: float = 5.0
     tags: tuple[str, ...] = ()
     state: Any = None

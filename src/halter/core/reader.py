@@ -77,6 +77,21 @@ class Cursor:
             self.seen = event.seq
         return event
 
+    def take_batch(self, first: Event) -> list[Event]:
+        """`first`, and the rest of the batch at hand."""
+        batch = [first]
+        while (event := self.take()) is not None:
+            batch.append(event)
+        return batch
+
+    def look(self) -> Event | None:
+        """The next event that is there already, from any thread. Raises `BusyError` while somebody waits here."""
+        self._enter()
+        try:
+            return self._refill()
+        finally:
+            self._waits = False
+
     def _refill(self) -> Event | None:
         """The next event that is there already; `None` if there is none yet, or no more."""
         execution = self._execution
@@ -258,6 +273,22 @@ class EventReader:
 
     async def __anext__(self) -> Event:
         return self._cursor.take() or await self._cursor.wait_for_next()
+
+    async def next_batch(self) -> list[Event]:
+        """Waits for the next event and returns all that are there; an empty list after the last one.
+
+        At most 128 events. Cancellation-safe: an event that was not returned is returned by the next call.
+        """
+        try:
+            first = self._cursor.take() or await self._cursor.wait_for_next()
+        except StopAsyncIteration:
+            return []
+        return self._cursor.take_batch(first)
+
+    def ready(self) -> list[Event]:
+        """Returns the next events that are there already, at most 128; never waits, and starts nothing."""
+        first = self._cursor.take() or self._cursor.look()
+        return [] if first is None else self._cursor.take_batch(first)
 
     async def aclose(self) -> None:
         """Reads no more; stops nothing."""

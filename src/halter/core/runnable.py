@@ -6,13 +6,13 @@ A definition is immutable: one object serves any number of runs at once, on any 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, cast, get_args, overload
 
 from halter import checked
-from halter.core.budget import Budget, checked_budget, limits_cost
+from halter.core.budget import Budget, checked_budgets, limits_cost
 from halter.core.cancellation import CancellationToken
 from halter.core.context import RunContext
 from halter.core.current import current_execution
@@ -107,7 +107,7 @@ class Runnable(Generic[T_co]):
         id: str | None = None,
         cancellation: CancellationToken | None = None,
         timeout: float | None = None,
-        budget: Budget | None = None,
+        budget: Budget | Sequence[Budget] | None = None,
         grace: float | None = None,
         tags: Iterable[str] = (),
         state: Any = None,
@@ -126,7 +126,8 @@ class Runnable(Generic[T_co]):
 
         `history`: the conversation before `input`. `context`: any object for the body (`ctx.context`): never sent,
         logged or stored. `id`: your own id, unique among live runs. `cancellation`: a token that governs it.
-        `timeout`: seconds from the start. `budget`: what it and all runs under it may spend. `grace`: seconds that a
+        `timeout`: seconds from the start. `budget`: what it and all runs under it may spend; several may hold at
+        once. `grace`: seconds that a
         stop waits before it abandons. `state`: where to go on, of what has a state (`result.state` of a run before).
         `task`: how the events of this run, and of those under it, are marked. `parent`: the run it belongs to; by
         default the current one, `None` for none. Raises `ConfigurationError`; starts nothing.
@@ -143,7 +144,7 @@ class Runnable(Generic[T_co]):
             id=_checked_id(id),
             cancellation=_checked_token(cancellation),
             timeout=seconds("timeout", defaults.timeout if timeout is None else timeout, or_none=True),
-            budget=checked_budget(budget),
+            budgets=checked_budgets(budget),
             grace=seconds("grace", defaults.grace if grace is None else grace) or 0.0,
             tags=_checked_tags(tags),
             state=self.check_state(state),

@@ -1,0 +1,120 @@
+"""The audit log: who started, stopped, answered and deleted what, with which effect. It is only ever appended to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from halter.errors import ConfigurationError
+
+IN_MEMORY = 10_000
+_logger = logging.getLogger("halter.server")
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line.
+
+    `at`: seconds since the epoch. `action`: as in `run.start`, `run.cancel`, `run.ended`, `session.delete`. `target`:
+    the id of the run or session. `effect`: what came of it. `reason`, `mode`, `message`: of a stop.
+    """
+
+    at: float
+    tenant: str
+    actor: str
+    action: str
+    target: str
+    effect: str
+    reason: str | None = None
+    mode: str | None = None
+    message: str | None = None
+
+
+class AuditLog:
+    """The newest entries in memory, and all of them in a file if there is one.
+
+    Args:
+        path: a file of JSON lines, made if need be, readable for its owner alone. Each entry is one `write` to a file
+            opened for appending, so lines of several processes do not mix.
+
+    Raises:
+        ConfigurationError: if the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._entries: deque[AuditEntry] = deque(maxlen=IN_MEMORY)
+        self._descriptor: int | None = None
+        if path is not None:
+            self._read_newest(Path(path))
+            try:
+                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise ConfigurationError(f"cannot write the audit log {str(path)!r}: {error.strerror}") from error
+
+    def _read_newest(self, path: Path) -> None:
+        if not path.exists():
+            return
+        with path.open("rb") as lines:
+            for line in deque(lines, maxlen=IN_MEMORY):
+                try:
+                    self._entries.append(_DECODER.decode(line))
+                except msgspec.DecodeError:
+                    _logger.warning("the audit log %s has a line that cannot be read", path)
+
+    def write(
+        self,
+        tenant: str,
+        actor: str,
+        action: str,
+        target: str,
+        effect: str,
+        *,
+        reason: str | None = None,
+        mode: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        """Appends an entry; a disk that is full is logged, and stops nothing."""
+        entry = AuditEntry(
+            at=time.time(),
+            tenant=tenant,
+            actor=actor,
+            action=action,
+            target=target,
+            effect=effect,
+            reason=reason,
+            mode=mode,
+            message=message,
+        )
+        self._entries.append(entry)
+        if self._descriptor is not None:
+            try:
+                os.write(self._descriptor, msgspec.json.encode(entry) + b"\n")
+            except OSError:
+                _logger.exception("the audit log cannot be written: %r", entry)
+
+    def newest(
+        self, tenant: str, *, target: str | None = None, action: str | None = None, limit: int
+    ) -> Sequence[AuditEntry]:
+        """The tenant's newest entries, the newest first."""
+        found: list[AuditEntry] = []
+        for entry in reversed(self._entries):
+            if len(found) == limit:
+                break
+            fits = (target is None or entry.target == target) and (action is None or entry.action == action)
+            if entry.tenant == tenant and fits:
+                found.append(entry)
+        return found
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+_DECODER = msgspec.json.Decoder(AuditEntry)

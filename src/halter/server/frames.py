@@ -1,0 +1,94 @@
+"""Events as frames of a stream of server-sent events, several in one piece of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from halter import events
+from halter.core.fold import pack, unpack
+from halter.errors import ConfigurationError
+from halter.events import Event
+from halter.snapshot import Snapshot
+
+MERGE_FROM = 128  # events: a reader that finds a whole batch is behind, and gets neighbouring deltas as one
+PING = b": ping\n\n"
+
+
+class StreamFormat(Protocol):
+    """How a run is shown to one kind of client."""
+
+    media_type: str
+
+    def snapshot(self, snapshot: Snapshot, *, gap: tuple[int, int] | None) -> bytes:
+        """The first bytes of a connection. `gap`: the events between the client's cursor and now that are lost."""
+        ...
+
+    def batch(self, found: Sequence[Event]) -> bytes:
+        """The bytes of these events, in their order."""
+        ...
+
+
+class HalterFormat:
+    """Halter's own frames: `id: <epoch>.<seq>`, `event: <type>`, `data: <the event as JSON>`.
+
+    Args:
+        epoch: of the log, part of each id.
+        prefix: of session ids, which is not shown.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, epoch: int, prefix: str = "") -> None:
+        self._epoch = epoch
+        self._prefix = prefix
+        self._heads: dict[type[Event], bytes] = {}
+        self._id = b"id: %d." % epoch
+
+    def snapshot(self, snapshot: Snapshot, *, gap: tuple[int, int] | None) -> bytes:
+        cursor = f"{self._epoch}.{snapshot.seq}"
+        frames = b""
+        if gap is not None:
+            frames += b"event: gap\ndata: " + msgspec.json.encode({"from": gap[0], "to": gap[1]}) + b"\n\n"
+        for run in snapshot.runs:
+            run.session_id = self._bare(run.session_id)
+        fields = {"type": "snapshot", "cursor": cursor, **msgspec.structs.asdict(snapshot)}
+        return frames + b"id: %s\nevent: snapshot\ndata: %s\n\n" % (cursor.encode(), events.encode_any(fields))
+
+    def batch(self, found: Sequence[Event]) -> bytes:
+        if len(found) >= MERGE_FROM:
+            found = [each for entry in pack(found) for each in unpack(entry, 0)]
+        buffer = bytearray()
+        for event in found:
+            if type(event) in _WITH_SESSION:
+                event = self._without_prefix(event)
+            buffer += self._id
+            buffer += b"%d" % event.seq
+            buffer += self._heads.get(type(event)) or self._head(event)
+            buffer += events.encode(event)
+            buffer += b"\n\n"
+        return bytes(buffer)
+
+    def _head(self, event: Event) -> bytes:
+        head = self._heads[type(event)] = f"\nevent: {event.type}\ndata: ".encode()
+        return head
+
+    def _without_prefix(self, event: Any) -> Event:
+        return msgspec.structs.replace(event, session_id=self._bare(event.session_id))
+
+    def _bare(self, session_id: str | None) -> str | None:
+        return session_id.removeprefix(self._prefix) if session_id else session_id
+
+
+_WITH_SESSION = frozenset((events.Queued, events.Started))
+FORMATS = {"halter": HalterFormat}
+
+
+def stream_format(name: str, epoch: int, prefix: str = "") -> StreamFormat:
+    """The format of this name. Raises `ConfigurationError` for an unknown one."""
+    made = FORMATS.get(name)
+    if made is None:
+        raise ConfigurationError(f"unknown format {name!r}; formats are {', '.join(FORMATS)}")
+    return made(epoch, prefix)

@@ -1,0 +1,91 @@
+"""What is refused before any route sees it: foreign hosts and origins, too many headers, bodies that are too large."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from halter.server.problems import Problem
+
+MOST_HEADERS = 200
+LARGEST_BODY = 2 * 1024 * 1024
+SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+
+
+class Guard:
+    """An ASGI middleware.
+
+    Args:
+        app: what it guards.
+        allowed_hosts: values of `Host`, without the port; `*` allows all. A page of another site that points its name
+            at this machine sends its own name (DNS rebinding).
+        allowed_origins: pages of other origins that may send requests with effects; that of the host itself always
+            may.
+        largest_body: bytes.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        allowed_hosts: tuple[str, ...] = ("*",),
+        allowed_origins: tuple[str, ...] = (),
+        largest_body: int = LARGEST_BODY,
+    ) -> None:
+        self._app = app
+        self._hosts = frozenset(allowed_hosts)
+        self._origins = frozenset(allowed_origins)
+        self._largest_body = largest_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        problem = self._refusal(scope)
+        if problem is None:
+            await self._app(scope, self._bounded(receive) if scope["type"] == "http" else receive, send)
+        elif scope["type"] == "http":
+            await problem.response()(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": problem.detail[:120]})
+
+    def _refusal(self, scope: Scope) -> Problem | None:
+        if len(scope["headers"]) > MOST_HEADERS:
+            return Problem(431, f"more than {MOST_HEADERS} headers")
+        headers = Headers(scope=scope)
+        host = _name(headers.get("host", ""))
+        if "*" not in self._hosts and host not in self._hosts:
+            return Problem(421, f"this server is not known as {host!r}; see --allow-host", code="unknown_host")
+        origin = headers.get("origin")
+        has_effects = scope["type"] == "websocket" or scope["method"] not in SAFE
+        if has_effects and origin and origin not in self._origins and urlsplit(origin).netloc != headers.get("host"):
+            return Problem(403, f"requests from pages of {origin!r} are refused", code="foreign_origin")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > self._largest_body:
+            return _too_large(self._largest_body)
+        return None
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """`receive`, for a body of unknown length: it ends where it grows too large."""
+        left = self._largest_body
+
+        async def bounded() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise _too_large(self._largest_body)
+            return message
+
+        return bounded
+
+
+def _name(host: str) -> str:
+    """The `Host` header without its port."""
+    return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, f"the body is larger than {limit} bytes", code="too_large")

@@ -1,0 +1,87 @@
+"""Who is connected to a run, and when a run is stopped because nobody is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, TypeAlias
+
+from halter.core.run import Run
+from halter.outcome import CancelReason
+
+OnDisconnect: TypeAlias = Literal["cancel", "detach"]
+
+
+class Connection:
+    """One connection to a run."""
+
+    def __init__(self) -> None:
+        self.is_answered = False
+
+    def keep(self) -> None:
+        """The connection ends because it was answered, not because its client left."""
+        self.is_answered = True
+
+
+class Presence:
+    """Counts the connections that read a run or wait for it.
+
+    Args:
+        run: the run.
+        on_disconnect: `cancel` stops the run when the last connection has gone and none came back within `linger`;
+            `detach` lets it run on.
+        linger: seconds.
+        actor: who is named as the one who left.
+
+    A run that no connection has ever used is never stopped by this. Event loop of the server only.
+    """
+
+    def __init__(self, run: Run[Any], on_disconnect: OnDisconnect, linger: float, actor: str | None = None) -> None:
+        self.on_disconnect = on_disconnect
+        self.linger = linger
+        self._run = run
+        self._actor = actor
+        self._connections = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def connected(self) -> Generator[Connection]:
+        """Within this block a connection uses the run; leaving it means that the client left, unless it says `keep`."""
+        connection = Connection()
+        self._connections += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            yield connection
+        finally:
+            self._connections -= 1
+            if not (self._connections or connection.is_answered or self._run.is_done):
+                self._left()
+
+    @property
+    def connections(self) -> int:
+        """How many connections use the run now."""
+        return self._connections
+
+    def _left(self) -> None:
+        if self.on_disconnect == "detach":
+            return
+        if self.linger <= 0:
+            self._stop()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(self.linger, self._stop)
+
+    def _stop(self) -> None:
+        self._timer = None
+        if self._connections == 0:
+            self._run.cancel("its client left", reason=CancelReason.CLIENT_DISCONNECT, actor=self._actor)
+
+    def __repr__(self) -> str:
+        return f"<Presence of run {self._run.id}: {self._connections} connected, {self.on_disconnect}>"
+
+
+def connection_to(presence: Presence | None) -> AbstractContextManager[Connection]:
+    """A connection to the run of `presence`; without one, to a run that nobody's leaving stops."""
+    return nullcontext(Connection()) if presence is None else presence.connected()

@@ -1,0 +1,62 @@
+"""What the OpenAPI document says of errors, and answers that several routes give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from halter.server.port import RunInfo
+from halter.server.problems import MEDIA_TYPE, Problem
+from halter.server.views import RunView, run_view
+
+
+class ProblemView(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+
+
+_DETAILS = {
+    400: "The body is not JSON.",
+    401: "There is no valid key.",
+    403: "The key lacks a scope.",
+    404: "There is no such run or session of yours.",
+    409: "It conflicts with what is there.",
+    412: "The epoch is another one.",
+    413: "The body is too large.",
+    422: "The request is not valid.",
+    429: "Too much at once; `Retry-After` says when to try again.",
+    503: "The server takes no new runs now, or a database is away.",
+}
+ALWAYS = (400, 401, 403, 413, 422, 429, 503)
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses=` of a route that may answer with these problems, and with those that any route may."""
+    return {
+        status: {
+            "description": _DETAILS[status],
+            "content": {MEDIA_TYPE: {"schema": ProblemView.model_json_schema()}},
+        }
+        for status in sorted({*ALWAYS, *statuses})
+    }
+
+
+def run_response(info: RunInfo, status: int, *, effective: bool | None = None, prefix: str = "") -> Response:
+    """A run as an answer, with its address."""
+    view: RunView = run_view(info, effective=effective)
+    headers = {"Halter-Run-Id": view.id, "Cache-Control": "no-store"}
+    if status in (201, 202):
+        headers["Location"] = f"{prefix}/v1/runs/{view.id}"
+    return Response(view.model_dump_json(), status, headers, "application/json")
+
+
+def no_run(id: str) -> Problem:
+    """The problem of an unknown run."""
+    return Problem(404, f"there is no run {id!r}", code="run_not_found")

@@ -1,0 +1,55 @@
+"""Health, metrics, and the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
+
+from halter.server.metrics import MEDIA_TYPE
+from halter.server.principal import Principal
+from halter.server.problems import Problem, ProblemRoute
+from halter.server.routes.answers import problems
+from halter.server.routes.runs import may
+from halter.server.server import Server
+from halter.server.views import AuditListView, AuditView
+
+
+def operations_router(server: Server) -> APIRouter:
+    """`/healthz`, `/readyz` and `/metrics`, which need no key, and `/v1/audit`."""
+    router = APIRouter(route_class=ProblemRoute, tags=["operations"])
+    may_admin = may(server, "admin")
+
+    @router.get("/healthz")
+    async def healthz() -> dict[str, Any]:
+        """Answers 200 while the process serves requests."""
+        return {"status": "ok", "live_runs": server.store.live}
+
+    @router.get("/readyz", responses=problems())
+    async def readyz() -> dict[str, Any]:
+        """Answers 200 while new runs are taken, else 503."""
+        if server.is_draining:
+            raise Problem(503, "the server is shutting down", code="draining")
+        if not server.is_ready:
+            raise Problem(503, "the server is starting", code="starting", retry_after=1)
+        return {"status": "ready"}
+
+    @router.get("/metrics", response_class=Response, responses={200: {"content": {MEDIA_TYPE: {}}}})
+    async def metrics() -> Any:
+        """Shows metrics in the text format of Prometheus."""
+        return Response(server.metrics.render(), media_type=MEDIA_TYPE)
+
+    @router.get("/v1/audit", response_model=AuditListView, responses=problems())
+    async def audit(
+        who: Principal = Depends(may_admin),
+        target: Annotated[str | None, Query(max_length=256, description="the id of a run or session")] = None,
+        action: Annotated[str | None, Query(max_length=64)] = None,
+        limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    ) -> Any:
+        """Lists who started, stopped, answered and deleted what, the newest first."""
+        found = server.audit.newest(who.tenant, target=target, action=action, limit=limit)
+        return AuditListView(entries=[AuditView(**msgspec.structs.asdict(entry)) for entry in found])
+
+    return router

@@ -1,0 +1,129 @@
+"""Conversations: list, search, read, fork, rewind, export, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query
+from starlette.responses import Response
+
+from halter.core.ids import new_id
+from halter.errors import SessionNotFound
+from halter.server.bodies import ID, ForkBody, RewindBody, SessionBody, SessionChangesBody
+from halter.server.principal import Principal
+from halter.server.problems import ProblemRoute
+from halter.server.routes.answers import problems
+from halter.server.routes.runs import may
+from halter.server.server import Server
+from halter.server.views import (
+    HitListView,
+    MessagesView,
+    SessionListView,
+    SessionView,
+    hit_view,
+    messages_view,
+    plain,
+    session_view,
+)
+
+SessionId = Annotated[str, Path(pattern=ID, description="the session's id")]
+Limit = Annotated[int, Query(ge=1, le=200)]
+Offset = Annotated[int, Query(ge=0, le=1_000_000)]
+
+
+def sessions_router(server: Server) -> APIRouter:
+    """The routes under `/v1/sessions`."""
+    router = APIRouter(route_class=ProblemRoute, tags=["sessions"])
+    may_run, may_read = may(server, "run"), may(server, "read")
+    sessions = server.sessions
+
+    def stored(id: str, who: Principal) -> str:
+        return server.prefix(who.tenant) + id
+
+    @router.post("/v1/sessions", status_code=201, response_model=SessionView, responses=problems(409))
+    async def create_session(body: SessionBody, who: Principal = Depends(may_run)) -> Any:
+        """Makes a session before its first run. A run with a new session id makes one as well."""
+        made = await sessions.create(
+            stored(body.id or new_id(), who),
+            user=stored(body.user, who) if body.user else None,
+            title=body.title,
+            tags=body.tags,
+            metadata=body.metadata,
+        )
+        return session_view(made, prefix=server.prefix(who.tenant))
+
+    @router.get("/v1/sessions", response_model=SessionListView, responses=problems())
+    async def list_sessions(
+        who: Principal = Depends(may_read),
+        user: Annotated[str | None, Query(pattern=ID)] = None,
+        tag: Annotated[str | None, Query(max_length=64)] = None,
+        text: Annotated[str | None, Query(max_length=500)] = None,
+        limit: Limit = 50,
+        offset: Offset = 0,
+    ) -> Any:
+        """Lists sessions, the one that was used last first."""
+        prefix = server.prefix(who.tenant)
+        found = await server.list_sessions(who.tenant, user=user, tag=tag, text=text, limit=limit, offset=offset)
+        return SessionListView(sessions=[session_view(each, prefix=prefix) for each in found])
+
+    @router.get("/v1/sessions/{id}", response_model=SessionView, responses=problems(404))
+    async def get_session(id: SessionId, who: Principal = Depends(may_read)) -> Any:
+        """Shows one session, without its messages."""
+        return session_view(await sessions.get(stored(id, who)), prefix=server.prefix(who.tenant))
+
+    @router.patch("/v1/sessions/{id}", response_model=SessionView, responses=problems(404))
+    async def update_session(id: SessionId, body: SessionChangesBody, who: Principal = Depends(may_run)) -> Any:
+        """Changes what is given."""
+        changes = body.model_dump(exclude_unset=True, exclude_none=True)
+        return session_view(await sessions.update(stored(id, who), **changes), prefix=server.prefix(who.tenant))
+
+    @router.get("/v1/sessions/{id}/messages", response_model=MessagesView, responses=problems(404))
+    async def get_messages(
+        id: SessionId,
+        who: Principal = Depends(may_read),
+        full: Annotated[bool, Query(description="also what was compacted")] = False,
+    ) -> Any:
+        """Shows what was said."""
+        return messages_view(await sessions.history(stored(id, who), full=full))
+
+    @router.post("/v1/sessions/{id}/fork", status_code=201, response_model=SessionView, responses=problems(404))
+    async def fork_session(id: SessionId, body: ForkBody, who: Principal = Depends(may_run)) -> Any:
+        """Makes a session that begins as this one did, and goes its own way."""
+        made = await sessions.fork(stored(id, who), at=body.at, to=stored(body.to or new_id(), who))
+        server.record(who, "session.fork", id, made.id.removeprefix(server.prefix(who.tenant)))
+        return session_view(made, prefix=server.prefix(who.tenant))
+
+    @router.post("/v1/sessions/{id}/rewind", response_model=SessionView, responses=problems(404, 409))
+    async def rewind_session(id: SessionId, body: RewindBody, who: Principal = Depends(may_run)) -> Any:
+        """Takes back all but the first messages."""
+        rewound = await sessions.rewind(stored(id, who), body.to)
+        server.record(who, "session.rewind", id, f"{body.to} messages left")
+        return session_view(rewound, prefix=server.prefix(who.tenant))
+
+    @router.get("/v1/sessions/{id}/export", response_model=dict[str, Any], responses=problems(404))
+    async def export_session(id: SessionId, who: Principal = Depends(may_read)) -> Any:
+        """Exports the session and all that was said in it."""
+        return plain(await sessions.export(stored(id, who)))
+
+    @router.delete("/v1/sessions/{id}", status_code=204, response_model=None, responses=problems(404))
+    async def delete_session(id: SessionId, who: Principal = Depends(may_run)) -> Any:
+        """Stops the session's runs, and deletes it with its messages, records and facts."""
+        if not await sessions.delete(stored(id, who)):
+            raise SessionNotFound(f"there is no session {id!r}")
+        server.record(who, "session.delete", id, "deleted")
+        return Response(status_code=204)
+
+    @router.get("/v1/search", response_model=HitListView, responses=problems())
+    async def search_messages(
+        text: Annotated[str, Query(min_length=1, max_length=500)],
+        who: Principal = Depends(may_read),
+        session: Annotated[str | None, Query(pattern=ID)] = None,
+        user: Annotated[str | None, Query(pattern=ID)] = None,
+        limit: Limit = 20,
+    ) -> Any:
+        """Finds messages in which all these words occur."""
+        prefix = server.prefix(who.tenant)
+        found = await server.search(who.tenant, text, session=session, user=user, limit=limit)
+        return HitListView(hits=[hit_view(each, prefix=prefix) for each in found])
+
+    return router

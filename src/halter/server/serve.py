@@ -1,0 +1,104 @@
+"""`halter serve`: an app on a socket, by uvicorn."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+
+import msgspec
+import uvicorn
+from fastapi import FastAPI
+
+from halter.errors import ConfigurationError
+from halter.server.http_protocol import PatientProtocol
+
+LAST_RESORT = 15.0  # seconds after the grace: then a task that refuses to end does not keep the process
+BACKLOG = 2_048
+_logger = logging.getLogger("halter.server")
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to listen. `port` 0: any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+
+
+def serve(app: FastAPI, address: Address, *, grace: float, on_ready: Callable[[str], object]) -> int:
+    """Serves the app until the process is told to end.
+
+    Args:
+        app: what `create_app` gave.
+        address: where to listen.
+        grace: seconds that live runs have after SIGTERM; the app's own.
+        on_ready: called with the server's URL when it accepts requests.
+
+    Returns:
+        The exit code: 0 after SIGTERM or SIGINT.
+
+    Raises:
+        ConfigurationError: if the address cannot be listened on.
+    """
+    listening = _listen(address)
+    url = _url(address.host, listening.getsockname()[1])
+    config = uvicorn.Config(
+        app,
+        http=PatientProtocol,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=65,  # longer than the idle connections of the proxies in front
+        ws_max_size=1 << 20,
+    )
+    server = _Server(config, ready=lambda: on_ready(url))
+    app.state.halter.on_drained = lambda: _end_in_the_end(LAST_RESORT)
+    server.run(sockets=[listening])
+    return 0
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((address.host, address.port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise ConfigurationError(
+            f"cannot listen on {address.host} port {address.port}: {error.strerror or error}; --port 0 takes a free one"
+        ) from error
+    return listening
+
+
+def _url(host: str, port: int) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
+
+
+def _end_in_the_end(seconds: float) -> None:
+    """Ends the process by force after this time: a coroutine that never ends would keep it for ever."""
+
+    def end() -> None:
+        _logger.error("the server did not end in time after its runs had; the process is ended")
+        sys.stderr.flush()
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,309 @@
+"""Everything that one app serves: its runnables, its store, its sessions, and who may use them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from halter.core.budget import Budget
+from halter.core.ids import new_id
+from halter.core.run import Run
+from halter.core.runnable import Runnable
+from halter.errors import BusyError, ConfigurationError
+from halter.messages import Message
+from halter.outcome import Cancellation, CancelMode, CancelReason
+from halter.server.audit import AuditLog
+from halter.server.bodies import PRIVILEGED, StartBody
+from halter.server.limits import Limits, TenantUsage
+from halter.server.metrics import Metrics
+from halter.server.port import Begun, CancelAnswer, RunFilter, RunInfo, RunKey, RunPlan, RunStore
+from halter.server.presence import OnDisconnect
+from halter.server.principal import Auth, Principal
+from halter.server.problems import Problem
+from halter.server.views import RESERVED_TAG, RunView, record_view, run_view
+from halter.sessions.records import Hit, RunRecord, Session
+from halter.sessions.sessions import Sessions
+
+TENANT_TAG = RESERVED_TAG + "tenant="
+PAGE = 200
+
+
+class Server:
+    """What the routes work with.
+
+    Args:
+        runnables: what can be started, by name.
+        store: the runs.
+        sessions: the conversations.
+        auth: finds the principal of a request.
+        max_runs: how many runs may be live at once, in this process.
+        limits: what each tenant may have and spend.
+        audit: where starts, stops, answers and deletions are recorded.
+    """
+
+    def __init__(
+        self,
+        runnables: Mapping[str, Runnable[Any]],
+        *,
+        store: RunStore,
+        sessions: Sessions,
+        auth: Auth,
+        max_runs: int,
+        limits: Limits | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self.runnables = dict(runnables)
+        self.store = store
+        self.sessions = sessions
+        self.max_runs = max_runs
+        self.usage = TenantUsage(limits or Limits())
+        self.audit = audit or AuditLog()
+        self.metrics = Metrics(store)
+        store.on_ended = self._ended
+        self.is_draining = False
+        self.is_ready = False
+        self._auth = auth
+
+    # --- who asks -------------------------------------------------------------------------------------------
+
+    async def principal(self, connection: HTTPConnection, scope: str) -> Principal:
+        """Who asks. Raises `Problem` 401 without a valid key, 403 without the scope."""
+        principal = await self._auth(connection)
+        if principal is None:
+            raise Problem(401, "no valid key: send `Authorization: Bearer <key>`", code="unauthorized")
+        if scope not in principal.scopes:
+            raise Problem(403, f"this key lacks the scope {scope!r}", code="forbidden")
+        return principal
+
+    # --- names ----------------------------------------------------------------------------------------------
+
+    def prefix(self, tenant: str) -> str:
+        """What a tenant's sessions and users are stored under; ids of clients never have a `/`."""
+        return f"{tenant}/" if tenant else ""
+
+    def runnable(self, name: str) -> Runnable[Any]:
+        """The runnable of this name. Raises `Problem` 422."""
+        found = self.runnables.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.runnables))
+            raise Problem(422, f"there is no agent {name!r}; there are: {known}", code="unknown_agent")
+        return found
+
+    # --- starting -------------------------------------------------------------------------------------------
+
+    async def begin(self, body: StartBody, principal: Principal, *, is_waiting: bool) -> Begun:
+        """Starts a run, or finds the one that this id has started before. Raises `Problem`."""
+        runnable = self.runnable(body.agent)
+        self._check_tags(body)
+        plan = self._plan(body, principal, runnable, is_waiting)
+        if self.is_draining:
+            raise Problem(503, "the server is shutting down: it starts no new runs", code="draining", retry_after=10)
+        try:
+            begun = await self.store.begin(plan, lambda: self._run(runnable, body, principal, plan))
+        except BusyError as error:
+            raise Problem(409, str(error), code="id_taken") from error
+        if begun.result in ("new", "stopped"):
+            self.usage.started(principal.tenant)
+            self.audit.write(principal.tenant, principal.actor, "run.start", plan.key.id, begun.result)
+        if begun.result == "conflict":
+            raise Problem(409, f"run {plan.key.id!r} was started with another body", code="id_conflict")
+        return begun
+
+    def _check_tags(self, body: StartBody) -> None:
+        if reserved := next((tag for tag in body.tags if tag.startswith(RESERVED_TAG)), None):
+            raise Problem(422, f"tag {reserved!r}: tags that begin with {RESERVED_TAG!r} are reserved", code="invalid")
+
+    def _plan(self, body: StartBody, principal: Principal, runnable: Runnable[Any], is_waiting: bool) -> RunPlan:
+        default: OnDisconnect = "cancel" if body.stream or is_waiting else "detach"
+        return RunPlan(
+            key=RunKey(principal.tenant, body.id or new_id()),
+            agent=body.agent,
+            kind=runnable.kind,
+            actor=principal.actor,
+            fingerprint=fingerprint(body),
+            created_at=time.time(),
+            session=body.session,
+            user=body.user,
+            tags=tuple(body.tags),
+            on_disconnect=body.on_disconnect or default,
+            linger=body.linger,
+        )
+
+    def _run(self, runnable: Runnable[Any], body: StartBody, principal: Principal, plan: RunPlan) -> Run[Any]:
+        self.usage.check(principal.tenant)
+        if self.store.live >= self.max_runs:
+            raise Problem(503, f"{self.max_runs} runs are live, and that is the limit", code="full", retry_after=2)
+        tenant = (TENANT_TAG + principal.tenant,) if principal.tenant else ()
+        session = None
+        if body.session is not None:
+            session = self.sessions.session(self.prefix(principal.tenant) + body.session)
+        return runnable.run(
+            read_input(body.input),
+            id=plan.key.id,
+            session=session,
+            timeout=body.timeout,
+            budget=self._budgets(body, principal),
+            tags=(*plan.tags, *tenant),
+            keep=body.keep,
+            on_busy=body.on_busy,
+        )
+
+    def _budgets(self, body: StartBody, principal: Principal) -> list[Budget]:
+        """The tenant's budget, and the run's own."""
+        own = [Budget(**body.budget.model_dump())] if body.budget else []
+        shared = self.usage.budget(principal.tenant)
+        return [shared, *own] if shared is not None else own
+
+    def _ended(self, info: RunInfo) -> None:
+        """A run is over, whoever ended it."""
+        plan, stop = info.plan, info.cancellation
+        self.usage.ended(plan.key.tenant)
+        self.metrics.ended(info)
+        self.audit.write(
+            plan.key.tenant,
+            (stop.actor if stop else None) or "halter",
+            "run.ended",
+            plan.key.id,
+            info.status,
+            reason=stop.reason if stop else None,
+            mode=stop.mode if stop else None,
+            message=stop.message if stop else None,
+        )
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    async def get_run(self, key: RunKey) -> RunView | None:
+        """A run of this tenant: a live or kept one, or the record of one of an earlier process."""
+        info = await self.store.get(key)
+        if info is not None:
+            return run_view(info)
+        record = await self.sessions.run(key.id)
+        is_ours = record is not None and self._is_of(record, key.tenant)
+        return record_view(record, prefix=self.prefix(key.tenant)) if record is not None and is_ours else None
+
+    async def list_runs(self, which: RunFilter) -> list[RunView]:
+        """The runs that fit, the newest first."""
+        return [run_view(info) for info in await self.store.list(which)]
+
+    async def list_sessions(
+        self, tenant: str, *, user: str | None, tag: str | None, text: str | None, limit: int, offset: int
+    ) -> list[Session]:
+        """The tenant's sessions that fit, the one that was used last first."""
+        prefix = self.prefix(tenant)
+        whose = prefix + user if user else None
+        found: list[Session] = []
+        skipped = 0
+        place = 0
+        while page := await self.sessions.list(user=whose, tag=tag, text=text, limit=PAGE, offset=place):
+            place += len(page)
+            for each in page:
+                if not _is_within(each.id, prefix):
+                    continue
+                if skipped < offset:
+                    skipped += 1
+                elif len(found) < limit:
+                    found.append(each)
+            if len(found) == limit or len(page) < PAGE:
+                break
+        return found
+
+    async def search(self, tenant: str, text: str, *, session: str | None, user: str | None, limit: int) -> list[Hit]:
+        """The tenant's messages in which all words of `text` occur."""
+        prefix = self.prefix(tenant)
+        hits = await self.sessions.search(
+            text,
+            session=prefix + session if session else None,
+            user=prefix + user if user else None,
+            limit=PAGE if not session else limit,
+        )
+        return [hit for hit in hits if _is_within(hit.session_id, prefix)][:limit]
+
+    def _is_of(self, record: RunRecord, tenant: str) -> bool:
+        tags = [tag for tag in record.tags if tag.startswith(TENANT_TAG)]
+        return tags == ([TENANT_TAG + tenant] if tenant else [])
+
+    # --- stopping -------------------------------------------------------------------------------------------
+
+    def cancellation(self, principal: Principal, *, mode: str, reason: str, message: str | None) -> Cancellation:
+        """A stop in the name of who asks. Raises `Problem` 403 for a reason that needs the scope `admin`."""
+        if reason in PRIVILEGED and "admin" not in principal.scopes:
+            raise Problem(403, f"the reason {reason!r} needs the scope 'admin'", code="forbidden")
+        return Cancellation(reason=CancelReason(reason), mode=CancelMode(mode), actor=principal.actor, message=message)
+
+    def record_stop(
+        self,
+        who: Principal,
+        key: RunKey,
+        stop: Cancellation,
+        answer: CancelAnswer | None,
+        *,
+        tombstone: bool = False,
+    ) -> None:
+        """Writes a stop, and what came of it, into the audit log."""
+        effect = _effect(answer, tombstone)
+        self.record(who, "run.cancel", key.id, effect, reason=stop.reason, mode=stop.mode, message=stop.message)
+
+    def record(self, who: Principal, action: str, target: str, effect: str, **facts: str | None) -> None:
+        """Writes what somebody did into the audit log."""
+        self.audit.write(who.tenant, who.actor, action, target, effect, **facts)
+
+
+def _effect(answer: CancelAnswer | None, tombstone: bool) -> str:
+    if answer is None:
+        return "tombstone" if tombstone else "unknown"
+    return "wrong_epoch" if answer.wrong_epoch else str(answer.info.status)
+
+
+def _is_within(id: str, prefix: str) -> bool:
+    """True if the stored id is of the tenant with this prefix; the only tenant's ids have no `/`."""
+    return id.startswith(prefix) if prefix else "/" not in id
+
+
+def fingerprint(body: StartBody) -> str:
+    """The same for bodies that ask for the same run."""
+    fields = body.model_dump(exclude={"id", "stream"})
+    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+
+
+def read_input(given: Any) -> Any:
+    """What the client sent, as a runnable takes it: a list of `{role, content}` becomes messages."""
+    listed = cast("list[Any]", given) if isinstance(given, list) else []
+    if listed and all(_is_message(each) for each in listed):
+        return [_MAKERS[each["role"]](each["content"]) for each in listed]
+    return cast("Any", given)
+
+
+def _is_message(given: Any) -> bool:
+    fields = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    return fields.keys() == {"role", "content"} and fields["role"] in _MAKERS and isinstance(fields["content"], str)
+
+
+_MAKERS: dict[str, Any] = {"user": Message.user, "assistant": Message.assistant, "system": Message.system}
+
+
+def checked_runnables(given: object) -> dict[str, Runnable[Any]]:
+    """The runnables by name, from a mapping, several, or one. Raises `ConfigurationError`."""
+    if isinstance(given, Runnable):
+        return {given.name: given}
+    pairs: list[tuple[Any, Any]]
+    if isinstance(given, Mapping):
+        pairs = list(given.items())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    else:
+        pairs = [(getattr(each, "name", None), each) for each in given]  # type: ignore[attr-defined]
+    found: dict[str, Runnable[Any]] = {}
+    for name, runnable in pairs:
+        if not isinstance(runnable, Runnable):
+            raise ConfigurationError(f"{name!r} must be something that runs, not {type(runnable).__name__}")
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"the name of {runnable!r} must be text, not {name!r}")
+        if name in found:
+            raise ConfigurationError(f"two runnables are named {name!r}: give a mapping with names of your own")
+        found[name] = runnable  # pyright: ignore[reportUnknownVariableType]
+    if not found:
+        raise ConfigurationError("there is nothing to serve: give one runnable or more")
+    return found

@@ -1,0 +1,319 @@
+"""Answers: a run, a session, and lists of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+from halter import events
+from halter.messages import Message
+from halter.outcome import Cancellation, CancelReceipt, RunStatus
+from halter.server.port import RunInfo
+from halter.sessions.records import Hit, RunRecord, Session
+
+
+class AuditView(BaseModel):
+    """One line of the audit log."""
+
+    at: float
+    tenant: str
+    actor: str
+    action: str
+    target: str
+    effect: str
+    reason: str | None
+    mode: str | None
+    message: str | None
+
+
+class AuditListView(BaseModel):
+    """Lines of the audit log, the newest first."""
+
+    entries: list[AuditView]
+
+
+class UsageView(BaseModel):
+    """Tokens. `estimated`: part of it is our own count, after a stop."""
+
+    input: int
+    output: int
+    cached: int
+    reasoning: int
+    estimated: bool
+
+
+class ErrorView(BaseModel):
+    """Why a run failed."""
+
+    type: str
+    message: str
+    retryable: bool
+
+
+class CancellationView(BaseModel):
+    """A stop: by whom, and why. `at`: seconds since the epoch."""
+
+    reason: str
+    mode: str
+    actor: str | None
+    message: str | None
+    at: float
+
+
+class ReceiptLineView(BaseModel):
+    """One thing that was open at the stop. `ended_after_ms`: `None` if it was abandoned."""
+
+    kind: str
+    label: str
+    run_id: str
+    ended: str
+    ended_after_ms: float | None
+
+
+class ReceiptView(BaseModel):
+    """What was open at the stop, and when and how each thing ended."""
+
+    requested_at: float
+    stopped_after_ms: float
+    confirmed: bool
+    resources: list[ReceiptLineView]
+
+
+class ChildView(BaseModel):
+    """A run under the run."""
+
+    id: str
+    parent_id: str | None
+    name: str
+    kind: str
+    status: str
+
+
+class InputView(BaseModel):
+    """A question that waits for an answer. `expires_at`: seconds since the epoch."""
+
+    request_id: str
+    run_id: str
+    kind: str
+    prompt: str
+    options: list[str]
+    call_id: str | None
+    expires_at: float | None
+
+
+class RunView(BaseModel):
+    """A run. Times are seconds since the epoch, `cost` is US dollars.
+
+    `cursor`: of its newest event. `effective`: in the answer to a stop, whether the run is or was stopped.
+    """
+
+    id: str
+    epoch: int
+    agent: str
+    kind: str
+    status: RunStatus
+    session: str | None
+    user: str | None
+    tags: list[str]
+    text: str
+    output: Any
+    usage: UsageView
+    cost: float | None
+    error: ErrorView | None
+    cancelling: CancellationView | None
+    cancellation: CancellationView | None
+    receipt: ReceiptView | None
+    children: list[ChildView]
+    inputs: list[InputView]
+    cursor: str
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    effective: bool | None = None
+
+
+class RunListView(BaseModel):
+    """Runs, the newest first. `next`: what to give as `before` for the next page."""
+
+    runs: list[RunView]
+    next: str | None
+
+
+class StoppedView(BaseModel):
+    """The runs that a bulk stop reached."""
+
+    runs: list[RunView]
+
+
+class AgentView(BaseModel):
+    """Something that can be started."""
+
+    name: str
+    kind: str
+    description: str
+    model: str | None
+
+
+class AgentListView(BaseModel):
+    """All of them."""
+
+    agents: list[AgentView]
+
+
+class SessionView(BaseModel):
+    """A conversation, without its messages. `running`: the run that has its turn."""
+
+    id: str
+    user: str | None
+    title: str
+    tags: list[str]
+    metadata: dict[str, Any]
+    messages: int
+    running: str | None
+    created_at: float
+    updated_at: float
+
+
+class SessionListView(BaseModel):
+    """Sessions, the one that was used last first."""
+
+    sessions: list[SessionView]
+
+
+class MessagesView(BaseModel):
+    """What was said in a session, in Halter's own form."""
+
+    messages: list[dict[str, Any]]
+
+
+class HitView(BaseModel):
+    """A message in which something was found."""
+
+    session: str
+    position: int
+    role: str
+    text: str
+
+
+class HitListView(BaseModel):
+    """What a search found."""
+
+    hits: list[HitView]
+
+
+def run_view(info: RunInfo, *, effective: bool | None = None) -> RunView:
+    """A run as a client sees it."""
+    plan = info.plan
+    return RunView(
+        id=plan.key.id,
+        epoch=info.epoch,
+        agent=plan.agent,
+        kind=plan.kind,
+        status=info.status,
+        session=plan.session,
+        user=plan.user,
+        tags=list(plan.tags),
+        text=shown(info.text),
+        output=plain(info.output),
+        usage=UsageView(**msgspec.structs.asdict(info.usage)),
+        cost=info.cost,
+        error=ErrorView(**plain(info.error)) if info.error else None,
+        cancelling=_cancellation(info.cancelling),
+        cancellation=_cancellation(info.cancellation),
+        receipt=_receipt(info.receipt),
+        children=[
+            ChildView(id=run.run_id, parent_id=run.parent_id, name=run.name, kind=run.kind, status=run.status)
+            for run in info.runs
+            if run.parent_id is not None
+        ],
+        inputs=[
+            InputView(
+                **{name: getattr(each, name) for name in InputView.model_fields if name != "options"},
+                options=list(each.options),
+            )
+            for each in info.inputs
+        ],
+        cursor=f"{info.epoch}.{info.seq}",
+        created_at=plan.created_at,
+        started_at=info.started_at,
+        ended_at=info.ended_at,
+        effective=effective,
+    )
+
+
+def record_view(record: RunRecord, *, prefix: str) -> RunView:
+    """A run of an earlier process, from its record."""
+    return RunView(
+        id=record.run_id,
+        epoch=0,
+        agent=record.name,
+        kind=record.kind,
+        status=record.status,
+        session=record.session_id.removeprefix(prefix) if record.session_id else None,
+        user=None,
+        tags=[tag for tag in record.tags if not tag.startswith(RESERVED_TAG)],
+        text=shown(record.text),
+        output=None,
+        usage=UsageView(**msgspec.structs.asdict(record.usage)),
+        cost=record.cost,
+        error=ErrorView(**plain(record.error)) if record.error else None,
+        cancelling=None,
+        cancellation=_cancellation(record.cancellation),
+        receipt=_receipt(record.receipt),
+        children=[],
+        inputs=[],
+        cursor="0.0",
+        created_at=record.started_at,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+    )
+
+
+RESERVED_TAG = "halter."
+
+
+def session_view(session: Session, *, prefix: str) -> SessionView:
+    """A session as a client sees it."""
+    return SessionView(
+        id=session.id.removeprefix(prefix),
+        user=session.user.removeprefix(prefix) if session.user else None,
+        title=shown(session.title),
+        tags=list(session.tags),
+        metadata=plain(session.metadata),
+        messages=session.messages,
+        running=session.holder,
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+    )
+
+
+def messages_view(messages: tuple[Message, ...]) -> MessagesView:
+    """Messages as a client sees them."""
+    return MessagesView(messages=plain(messages))
+
+
+def hit_view(hit: Hit, *, prefix: str) -> HitView:
+    """What a search found, as a client sees it."""
+    return HitView(
+        session=hit.session_id.removeprefix(prefix), position=hit.position, role=hit.role, text=shown(hit.text)
+    )
+
+
+def _cancellation(found: Cancellation | None) -> CancellationView | None:
+    return CancellationView(**plain(found)) if found else None
+
+
+def _receipt(found: CancelReceipt | None) -> ReceiptView | None:
+    return ReceiptView(**plain(found)) if found else None
+
+
+def plain(value: Any) -> Any:
+    """Any value as plain JSON data: what JSON has no form for becomes its `repr`."""
+    return msgspec.json.decode(events.encode_any(value))
+
+
+def shown(text: str) -> str:
+    """Text that JSON can carry: what is no Unicode becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
