@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import halter
+from halter.cli.serve import add_keys, add_serve
 from halter.cli.sessions import add_sessions
 from halter.errors import HalterError, UsageError
 
@@ -45,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_demo(commands.add_parser("demo", help="stop four streams, and see the provider's record of it"))
     add_sessions(commands.add_parser("sessions", help="look after a database in which sessions are kept"))
+    add_serve(commands.add_parser("serve", help="serve the agents of a module over HTTP"))
+    add_keys(commands.add_parser("keys", help="make, list and revoke a server's API keys"))
     return parser
 
 

@@ -12,19 +12,24 @@ import halter
 from halter.core.runnable import Runnable
 from halter.core.settings import default_sessions, seconds
 from halter.errors import ConfigurationError
+from halter.server.audit import AuditLog
 from halter.server.draining import Draining
 from halter.server.guard import Guard
+from halter.server.limits import Limits
 from halter.server.memory.store import MemoryRunStore
 from halter.server.port import RunStore
 from halter.server.principal import Auth, everyone
 from halter.server.problems import install_handlers
 from halter.server.routes.control import control_router
+from halter.server.routes.live import live_router
 from halter.server.routes.operations import operations_router
 from halter.server.routes.runs import runs_router
 from halter.server.routes.sessions import sessions_router
 from halter.server.server import Server, checked_runnables
+from halter.server.sole_process import SoleProcess
 from halter.sessions.sessions import Sessions
 
+ROUTERS = (runs_router, control_router, live_router, sessions_router, operations_router)
 RETAIN = 900.0
 RETAIN_BYTES = 256 * 1024 * 1024
 GRACE = 10.0
@@ -41,6 +46,8 @@ def create_app(
     retain_bytes: int = RETAIN_BYTES,
     grace: float = GRACE,
     max_runs: int = MAX_RUNS,
+    limits: Limits | None = None,
+    audit: str | None = None,
     allowed_hosts: Iterable[str] = ("localhost", "127.0.0.1", "[::1]"),
     title: str = "Halter",
 ) -> FastAPI:
@@ -57,6 +64,8 @@ def create_app(
         retain_bytes: how many bytes of such events are kept in all, about.
         grace: seconds that live runs have to end by themselves when the server is told to stop.
         max_runs: how many runs may be live at once.
+        limits: what each tenant may have at once and spend.
+        audit: a file to which every start, stop, answer and deletion is appended.
         allowed_hosts: which `Host` headers are served; `*` for any.
         title: the name of the API.
 
@@ -78,6 +87,8 @@ def create_app(
         retain_bytes=retain_bytes,
         grace=grace,
         max_runs=max_runs,
+        limits=limits,
+        audit=audit,
     )
     app.add_middleware(Guard, allowed_hosts=tuple(allowed_hosts))
     return app
@@ -97,6 +108,8 @@ def mount(
     retain_bytes: int = RETAIN_BYTES,
     grace: float = GRACE,
     max_runs: int = MAX_RUNS,
+    limits: Limits | None = None,
+    audit: str | None = None,
     prefix: str = "",
 ) -> Server:
     """Adds the routes to an app of your own, and ends their runs with it.
@@ -113,8 +126,10 @@ def mount(
         sessions=_sessions(sessions),
         auth=auth or everyone,
         max_runs=max_runs,
+        limits=limits,
+        audit=AuditLog(audit),
     )
-    for router in (runs_router(server), control_router(server), sessions_router(server), operations_router(server)):
+    for router in (make(server) for make in ROUTERS):
         app.include_router(router, prefix=prefix)
     _live_with(app, server, Draining(server, seconds("grace", grace) or 0.0))
     app.state.halter = server
@@ -137,6 +152,7 @@ def _live_with(app: FastAPI, server: Server, draining: Draining) -> None:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[Any]:
+        sole = SoleProcess() if isinstance(server.store, MemoryRunStore) else None
         async with inner(app) as state:
             draining.watch_signals()
             server.is_ready = True
@@ -147,5 +163,8 @@ def _live_with(app: FastAPI, server: Server, draining: Draining) -> None:
                 server.is_draining = True
                 await draining.stop_all()
                 await server.store.aclose()
+                server.audit.close()
+                if sole is not None:
+                    sole.release()
 
     app.router.lifespan_context = lifespan

@@ -96,3 +96,4 @@ class Draining:
         stop = Cancellation(reason=CancelReason.SHUTDOWN, message="the server shuts down", actor="server")
         await store.cancel_all(stop)
         await store.until_quiet(None)
+        self._server.on_drained()

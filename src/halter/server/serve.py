@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 
 import msgspec
 import uvicorn
@@ -56,14 +58,31 @@ def serve(app: FastAPI, address: Address, *, grace: float, on_ready: Callable[[s
     )
     server = _Server(config, ready=lambda: on_ready(url))
     app.state.halter.on_drained = lambda: _end_in_the_end(LAST_RESORT)
+    _hang_up_as_terminate()
     server.run(sockets=[listening])
     return 0
 
 
+def _hang_up_as_terminate() -> None:
+    """A terminal that closes ends the server as SIGTERM does, instead of killing it."""
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _terminate)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
 class _Server(uvicorn.Server):
+    """uvicorn's, which says when it is ready, and ends with exit code 0 after a signal."""
+
     def __init__(self, config: uvicorn.Config, ready: Callable[[], object]) -> None:
         super().__init__(config)
         self._ready = ready
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

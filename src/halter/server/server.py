@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +26,7 @@ from halter.server.presence import OnDisconnect
 from halter.server.principal import Auth, Principal
 from halter.server.problems import Problem
 from halter.server.views import RESERVED_TAG, RunView, record_view, run_view
+from halter.sessions.place import SessionRef
 from halter.sessions.records import Hit, RunRecord, Session
 from halter.sessions.sessions import Sessions
 
@@ -67,6 +68,7 @@ class Server:
         store.on_ended = self._ended
         self.is_draining = False
         self.is_ready = False
+        self.on_drained: Callable[[], object] = lambda: None  # called when all runs are over, before the process ends
         self._auth = auth
 
     # --- who asks -------------------------------------------------------------------------------------------
@@ -139,19 +141,22 @@ class Server:
         if self.store.live >= self.max_runs:
             raise Problem(503, f"{self.max_runs} runs are live, and that is the limit", code="full", retry_after=2)
         tenant = (TENANT_TAG + principal.tenant,) if principal.tenant else ()
-        session = None
-        if body.session is not None:
-            session = self.sessions.session(self.prefix(principal.tenant) + body.session)
         return runnable.run(
             read_input(body.input),
             id=plan.key.id,
-            session=session,
+            session=self._session(body, principal),
             timeout=body.timeout,
             budget=self._budgets(body, principal),
             tags=(*plan.tags, *tenant),
             keep=body.keep,
             on_busy=body.on_busy,
         )
+
+    def _session(self, body: StartBody, principal: Principal) -> SessionRef | None:
+        """The conversation that the run continues; without one, its record alone, if records outlive the process."""
+        if body.session is not None:
+            return self.sessions.session(self.prefix(principal.tenant) + body.session)
+        return self.sessions.record() if self.sessions.is_durable else None
 
     def _budgets(self, body: StartBody, principal: Principal) -> list[Budget]:
         """The tenant's budget, and the run's own."""

@@ -77,7 +77,13 @@ class Sessions:
         store, is_shared = opened(where, patience=seconds("patience", patience) or 0.0, migrate=migrate)
         self._place = Place(lambda: store, store_content=store_content, is_shared=is_shared, keep_runs=keep_runs)
         self._has_begun = not is_shared
+        self._is_durable = is_shared
         self._where = store
+
+    @property
+    def is_durable(self) -> bool:
+        """True if what is kept here outlives the process."""
+        return self._is_durable
 
     @property
     def facts(self) -> FactBook:

@@ -1,0 +1,182 @@
+"""`halter serve` and `halter keys`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from halter.errors import ConfigurationError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def add_serve(command: argparse.ArgumentParser) -> None:
+    """Adds the options of `halter serve`. Each can be given as HALTER_… in the environment too."""
+    command.description = (
+        "Serves every agent, crew, team and flow of a module over HTTP: start, stream, resume, answer and stop runs. "
+        "Each option can be given in the environment as well: HALTER_PORT for --port, and so on."
+    )
+    command.epilog = (
+        "examples:  halter serve app.py   |   halter serve package.module:poet --keys keys.json --host 0.0.0.0"
+    )
+    command.add_argument("target", help="app.py, app.py:name, package.module or package.module:name")
+    for name, default, metavar, text in _OPTIONS:
+        command.add_argument(f"--{name}", default=_environment(name, default), metavar=metavar, help=text)
+    command.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="serve this Host as well")
+    command.add_argument("--no-keys", action="store_true", help="serve other machines without keys: anyone may do all")
+    command.add_argument("--reload", action="store_true", help="start anew when a file changes; for development")
+    command.set_defaults(command=_serve)
+
+
+_OPTIONS = (
+    ("host", "127.0.0.1", "ADDRESS", "where to listen (default %(default)s: this machine alone)"),
+    ("port", "8000", "N", "0 takes a free one (default %(default)s)"),
+    ("sessions", "memory", "WHERE", "where conversations are kept: a path or a postgresql:// URL (default memory)"),
+    ("retain", "15m", "TIME", "how long the events of an ended run can be read (default %(default)s)"),
+    ("retain-bytes", "256M", "SIZE", "how much memory such events may take (default %(default)s)"),
+    ("grace", "10s", "TIME", "how long live runs may go on after SIGTERM (default %(default)s)"),
+    ("max-runs", "1000", "N", "how many runs may be live at once (default %(default)s)"),
+    ("keys", None, "FILE", "the API keys; see `halter keys --help`"),
+    ("audit", None, "FILE", "where to record who did what, as JSON lines"),
+    ("log-format", "text", "FORM", "text or json (default %(default)s)"),
+)
+
+
+def _environment(name: str, default: str | None) -> str | None:
+    return os.environ.get(f"HALTER_{name.upper().replace('-', '_')}", default)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    if options.reload:
+        return _reload()
+    return _serve_once(options)
+
+
+def _reload() -> int:
+    """Runs the command without `--reload`, anew after each change of a Python file."""
+    from watchfiles import PythonFilter, run_process
+
+    arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
+    command = " ".join(_quoted(each) for each in (sys.executable, "-m", "halter", *arguments))
+    run_process(".", target=command, target_type="command", watch_filter=PythonFilter())
+    return 0
+
+
+def _quoted(argument: str) -> str:
+    import shlex
+
+    return shlex.quote(argument)
+
+
+def _serve_once(options: argparse.Namespace) -> int:
+    from halter.server.app import create_app
+    from halter.server.keys import KeyFile
+    from halter.server.loading import load_runnables
+    from halter.server.logs import set_up_logs
+    from halter.server.serve import Address, serve
+    from halter.server.units import bytes_of, seconds_of
+
+    _check_reach(options)
+    if options.log_format not in ("text", "json"):
+        raise ConfigurationError(f"--log-format must be text or json, not {options.log_format!r}")
+    address = Address(host=options.host, port=_whole("--port", options.port, most=65_535))
+    grace = seconds_of("--grace", options.grace)
+    runnables = load_runnables(options.target)
+    app = create_app(
+        runnables,
+        sessions=options.sessions,
+        auth=KeyFile(options.keys) if options.keys else None,
+        retain=seconds_of("--retain", options.retain),
+        retain_bytes=bytes_of("--retain-bytes", options.retain_bytes),
+        grace=grace,
+        max_runs=_whole("--max-runs", options.max_runs, most=1_000_000),
+        allowed_hosts=_hosts(options),
+        audit=options.audit,
+    )
+    set_up_logs(options.log_format)
+    return serve(app, address, grace=grace, on_ready=lambda url: _greet(url, runnables, has_keys=bool(options.keys)))
+
+
+def _check_reach(options: argparse.Namespace) -> None:
+    if options.host not in LOOPBACK and not options.keys and not options.no_keys:
+        raise ConfigurationError(
+            f"--host {options.host} lets other machines in, and without keys any of them may start and stop runs: "
+            f"give --keys FILE (`halter keys add` makes one), or --no-keys if that is meant"
+        )
+
+
+def _hosts(options: argparse.Namespace) -> tuple[str, ...]:
+    """The names by which the server may be called; behind a proxy any, as the proxy checks them."""
+    if options.host in LOOPBACK:
+        return ("localhost", "127.0.0.1", "[::1]", *options.allow_host)
+    return tuple(options.allow_host) or ("*",)
+
+
+def _whole(name: str, text: str, *, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > most:
+        raise ConfigurationError(f"{name} must be a number from 0 to {most}, not {text!r}")
+    return int(text)
+
+
+def _greet(url: str, runnables: dict[str, Any], *, has_keys: bool) -> None:
+    first = next(iter(runnables))
+    key = " -H 'Authorization: Bearer …'" if has_keys else ""
+    print(f"Serving {', '.join(runnables)} at {url}  (Ctrl-C stops)")
+    print(f"  stream  curl -N {url}/v1/runs{key} -H 'Content-Type: application/json' \\")
+    print(f'            -d \'{{"agent": "{first}", "input": "Hello", "stream": true, "id": "first"}}\'')
+    print(f"  stop    curl -X POST {url}/v1/runs/first/cancel{key}")
+    print(f"  read    {url}/docs", flush=True)
+
+
+def add_keys(group: argparse.ArgumentParser) -> None:
+    """Adds the commands of `halter keys`."""
+    group.description = "Makes, lists and revokes the API keys of a server. Only their hashes are stored."
+    commands = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add = commands.add_parser("add", help="make a key, and print it once")
+    add.add_argument("name", help="whose key it is: the name in the audit log")
+    add.add_argument("--tenant", default="main", help="whose runs and sessions it sees (default %(default)s)")
+    add.add_argument(
+        "--scope",
+        default="run,read,stop",
+        metavar="SCOPES",
+        help="what it may do: run, read, stop, admin, with commas in between (default %(default)s)",
+    )
+    add.set_defaults(command=_add_key)
+    listed = commands.add_parser("ls", help="list the keys")
+    listed.set_defaults(command=_list_keys)
+    revoke = commands.add_parser("revoke", help="revoke a key; it stops working with the next request")
+    revoke.add_argument("id", help="the key's id, or its first characters")
+    revoke.set_defaults(command=_revoke_key)
+    for command in (add, listed, revoke):
+        default = os.environ.get("HALTER_KEYS", "halter-keys.json")
+        command.add_argument("--keys", default=default, metavar="FILE", help="the file (default %(default)s)")
+
+
+def _add_key(options: argparse.Namespace) -> int:
+    from halter.server.keys import KeyFile
+
+    scopes = tuple(scope.strip() for scope in options.scope.split(",") if scope.strip())
+    print(KeyFile(options.keys).add(options.name, tenant=options.tenant, scopes=scopes))
+    print(f"Stored in {options.keys}. The key itself is shown only now.", file=sys.stderr)
+    return 0
+
+
+def _list_keys(options: argparse.Namespace) -> int:
+    import time
+
+    from halter.server.keys import KeyFile
+
+    for key in KeyFile(options.keys).list():
+        made = time.strftime("%Y-%m-%d", time.localtime(key.created_at))
+        print(f"{key.id}  {made}  {key.tenant:<12}  {key.actor:<16}  {','.join(sorted(key.scopes))}")
+    return 0
+
+
+def _revoke_key(options: argparse.Namespace) -> int:
+    from halter.server.keys import KeyFile
+
+    key = KeyFile(options.keys).revoke(options.id)
+    print(f"Revoked {key.id}, the key of {key.actor}.")
+    return 0
