@@ -22,7 +22,7 @@ class StreamFormat(Protocol):
 
     media_type: str
 
-    def snapshot(self, snapshot: Snapshot, *, gap: tuple[int, int] | None) -> bytes:
+    def snapshot(self, snapshot: Snapshot, *, gap: tuple[int, int | None] | None) -> bytes:
         """The first bytes of a connection. `gap`: the events between the client's cursor and now that are lost."""
         ...
 
@@ -47,7 +47,7 @@ class HalterFormat:
         self._heads: dict[type[Event], bytes] = {}
         self._id = b"id: %d." % epoch
 
-    def snapshot(self, snapshot: Snapshot, *, gap: tuple[int, int] | None) -> bytes:
+    def snapshot(self, snapshot: Snapshot, *, gap: tuple[int, int | None] | None) -> bytes:
         cursor = f"{self._epoch}.{snapshot.seq}"
         frames = b""
         if gap is not None:

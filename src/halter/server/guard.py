@@ -45,7 +45,7 @@ class Guard:
             return
         problem = self._refusal(scope)
         if problem is None:
-            await self._app(scope, self._bounded(receive) if scope["type"] == "http" else receive, send)
+            await self._within_bounds(scope, receive, send)
         elif scope["type"] == "http":
             await problem.response()(scope, receive, send)
         else:
@@ -67,19 +67,29 @@ class Guard:
             return _too_large(self._largest_body)
         return None
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """`receive`, for a body of unknown length: it ends where it grows too large."""
+    async def _within_bounds(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Calls the app; where a body of unknown length grows too large, the answer says so, whatever the app says."""
         left = self._largest_body
+        has_begun = False
 
         async def bounded() -> Message:
             nonlocal left
             message = await receive()
             left -= len(message.get("body", b""))
-            if left < 0:
-                raise _too_large(self._largest_body)
-            return message
+            return message if left >= 0 else {"type": "http.request", "body": b"", "more_body": False}
 
-        return bounded
+        async def unless_too_large(message: Message) -> None:
+            nonlocal has_begun
+            if left >= 0 or has_begun:
+                has_begun = True
+                await send(message)
+
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        await self._app(scope, bounded, unless_too_large)
+        if left < 0 and not has_begun:
+            await _too_large(self._largest_body).response()(scope, receive, send)
 
 
 def _name(host: str) -> str:

@@ -106,10 +106,11 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opening(NamedTuple):
-    """How a feed begins: the state at its cursor, and which events before it are lost. `at_end`: nothing follows."""
+    """How a feed begins: the state at its cursor, and which events before it are lost (`gap`: the
+    first and the last; the last may be unknown). `at_end`: nothing follows."""
 
     snapshot: Snapshot
-    gap: tuple[int, int] | None
+    gap: tuple[int, int | None] | None
     at_end: bool
 
 

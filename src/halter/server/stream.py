@@ -7,7 +7,7 @@ are there together leave in one write. 3. A reader that does not read waits in i
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from starlette.requests import HTTPConnection
@@ -19,7 +19,7 @@ from halter.core.settings import seconds
 from halter.errors import ConfigurationError
 from halter.server.frames import PING, StreamFormat, stream_format
 from halter.server.memory.feed import LocalFeed
-from halter.server.port import EventFeed
+from halter.server.port import EventFeed, Opening
 from halter.server.presence import OnDisconnect, Presence, connection_to
 
 PING_EVERY = 15.0  # seconds of silence
@@ -39,7 +39,7 @@ class FeedStream(Response):
         presence: told that this connection uses the run; `None` for one that does not count.
         format: how events are shown.
         run_id: sent as `Halter-Run-Id`.
-        after: the `seq` of the last event that the client has; `None`: it has none.
+        cursor: the last event that the client has; `None`: it has none.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FeedStream(Response):
         format: StreamFormat,
         *,
         run_id: str,
-        after: int | None,
+        cursor: Cursor | None,
         status_code: int = 200,
         headers: dict[str, str] | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class FeedStream(Response):
         self._feed = feed
         self._presence = presence
         self._format = format
-        self._after = after
+        self._cursor = cursor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with connection_to(self._presence):
@@ -84,7 +84,7 @@ class FeedStream(Response):
             raise error
 
     async def _write(self, send: Send) -> None:
-        opening = await self._feed.open(self._after)
+        opening = await opened_at(self._feed, self._cursor)
         if opening.at_end:
             await send({"type": "http.response.start", "status": 204, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -175,7 +175,7 @@ class EventStream(FeedStream):
             _presence_of(run, on_disconnect, linger),
             stream_format(format, feed.epoch),
             run_id=run.id,
-            after=cursor_of(request, feed.epoch),
+            cursor=cursor_of(request),
         )
         self._handle = run
 
@@ -194,15 +194,28 @@ def _presence_of(run: Run[Any], on_disconnect: OnDisconnect, linger: float) -> P
     return found
 
 
-def cursor_of(request: HTTPConnection | None, epoch: int) -> int | None:
-    """The `seq` that the client has: from `Last-Event-ID: <epoch>.<seq>` or `?after=`.
+class Cursor(NamedTuple):
+    """What a client has: the event `seq` of the log with this epoch. `epoch` is `None` where it did not say."""
 
-    `None`: it has nothing, or what it has is of another epoch or no cursor at all.
-    """
+    seq: int
+    epoch: str | None = None
+
+
+def cursor_of(request: HTTPConnection | None) -> Cursor | None:
+    """The client's cursor: from `Last-Event-ID: <epoch>.<seq>` or `?after=`; `None` for none, or what is not one."""
     if request is None:
         return None
     given = request.headers.get("last-event-id") or request.query_params.get("after") or ""
-    epoch_given, dot, number = given.rpartition(".")
-    if not number.isascii() or not number.isdigit() or len(number) > 18 or (dot and epoch_given != str(epoch)):
+    epoch, dot, number = given.rpartition(".")
+    if not (number.isascii() and number.isdigit()) or len(number) > 18:
         return None
-    return int(number)
+    return Cursor(int(number), epoch if dot else None)
+
+
+async def opened_at(feed: EventFeed, cursor: Cursor | None) -> Opening:
+    """The feed, placed at a client's cursor; one of another epoch has lost all that followed it."""
+    if cursor is None:
+        return await feed.open(None)
+    if cursor.epoch in (None, str(feed.epoch)):
+        return await feed.open(cursor.seq)
+    return (await feed.open(None))._replace(gap=(cursor.seq + 1, None))

@@ -24,7 +24,7 @@ from halter.server.principal import Principal
 from halter.server.problems import Problem, problem_of
 from halter.server.routes.answers import no_run
 from halter.server.server import Server
-from halter.server.stream import cursor_of
+from halter.server.stream import cursor_of, opened_at
 
 NORMAL, POLICY, BUSY = 1000, 1008, 1013
 
@@ -92,7 +92,7 @@ class _Conversation:
             await self._socket.close(NORMAL)
 
     async def _send_events(self) -> None:
-        opening = await self._feed.open(cursor_of(self._socket, self._feed.epoch))
+        opening = await opened_at(self._feed, cursor_of(self._socket))
         cursor = f"{self._feed.epoch}.{opening.snapshot.seq}"
         state = {"type": "snapshot", "cursor": cursor, **msgspec.structs.asdict(opening.snapshot)}
         if opening.gap is not None:

@@ -20,7 +20,7 @@ from halter.server.principal import Principal
 from halter.server.problems import Problem, ProblemRoute
 from halter.server.routes.answers import no_run, problems, run_response
 from halter.server.server import Server
-from halter.server.stream import FeedStream, client_left, cursor_of
+from halter.server.stream import Cursor, FeedStream, client_left, cursor_of
 from halter.server.views import AgentListView, AgentView, RunListView, RunView
 
 RunId = Annotated[str, Path(pattern=ID, description="the run's id")]
@@ -64,7 +64,7 @@ def runs_router(server: Server) -> APIRouter:
         if begun.result == "new" and body.session is not None and body.on_busy == "reject":
             await _has_its_turn(server, key)
         if body.stream:
-            return await _stream(server, key, after=0, prefix=server.prefix(who.tenant))
+            return await _stream(server, key, Cursor(0), prefix=server.prefix(who.tenant))
         return await _started(server, begun, request, wait)
 
     @router.get("/v1/runs", response_model=RunListView, responses=problems())
@@ -110,11 +110,7 @@ def runs_router(server: Server) -> APIRouter:
         """Streams a run's events, from `Last-Event-ID` or `after` if there is one. Its first frame is a snapshot."""
         del after  # read by `cursor_of`
         key = RunKey(who.tenant, id)
-        feed = await server.store.feed(key)
-        if feed is None:
-            raise no_run(id)
-        cursor = cursor_of(request, feed.epoch)
-        return await _stream(server, key, after=cursor, prefix=server.prefix(who.tenant))
+        return await _stream(server, key, cursor_of(request), prefix=server.prefix(who.tenant))
 
     return router
 
@@ -128,7 +124,7 @@ def may(server: Server, scope: str) -> Any:
     return principal
 
 
-async def _stream(server: Server, key: RunKey, *, after: int | None, prefix: str) -> Response:
+async def _stream(server: Server, key: RunKey, cursor: Cursor | None, *, prefix: str) -> Response:
     feed = await server.store.feed(key)
     if feed is None:
         raise no_run(key.id)
@@ -139,7 +135,7 @@ async def _stream(server: Server, key: RunKey, *, after: int | None, prefix: str
         server.store.presence(key),
         stream_format("halter", feed.epoch, prefix),
         run_id=key.id,
-        after=after,
+        cursor=cursor,
     )
 
 

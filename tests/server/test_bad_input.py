@@ -1,0 +1,126 @@
+"""Bad input is a 4xx problem and starts nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from halter import Agent
+from halter.models.scripted import Scripted
+from halter.server import create_app
+from halter.server.app import ROUTERS
+
+from .conftest import Serve, Served
+
+
+@pytest.fixture
+def served(serve: Serve) -> Served:
+    return serve(Agent(Scripted("Hi."), name="agent"))
+
+
+@pytest.mark.scenario("G73")
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"agent": "nobody", "input": "Go."},
+        {"agent": 7, "input": "Go."},
+        {"input": "Go."},
+        {"agent": "agent", "input": ""},
+        {"agent": "agent", "input": {"a": 1}},
+        {"agent": "agent", "input": "Go.", "timeout": -1},
+        {"agent": "agent", "input": "Go.", "timeout": "soon"},
+        {"agent": "agent", "input": "Go.", "linger": -1},
+        {"agent": "agent", "input": "Go.", "id": "a:b"},
+        {"agent": "agent", "input": "Go.", "id": "a/b"},
+        {"agent": "agent", "input": "Go.", "id": ".."},
+        {"agent": "agent", "input": "Go.", "id": "x" * 200},
+        {"agent": "agent", "input": "Go.", "session": "other/chat"},
+        {"agent": "agent", "input": "Go.", "on_busy": "shrug"},
+        {"agent": "agent", "input": "Go.", "budget": {"tokens": -1}},
+        {"agent": "agent", "input": "Go.", "budget": {"dollars": 1}},
+        {"agent": "agent", "input": "Go.", "tags": ["halter.tenant=other"]},
+        {"agent": "agent", "input": "Go.", "tags": "one"},
+        {"agent": "agent", "input": "Go.", "actor": "root"},
+        ["agent"],
+        "agent",
+        None,
+    ],
+    ids=repr,
+)
+def test_a_bad_start_is_a_problem_and_starts_nothing(served: Served, body: Any) -> None:
+    answer = served.client.post("/v1/runs", json=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == 422
+    assert problem["detail"]
+    assert served.client.get("/v1/runs").json()["runs"] == []
+
+
+@pytest.mark.scenario("G73")
+@pytest.mark.parametrize(
+    ("content", "extra", "status"),
+    [
+        (b"{", {}, 400),
+        (b'{"agent": "\xff"}', {}, 400),
+        (b"x" * 10_000_000, {}, 413),
+        (b"{}", {f"x-{number}": "1" for number in range(10_000)}, 431),
+    ],
+    ids=["half", "no unicode", "10 MB", "10,000 headers"],
+)
+def test_a_bad_request_is_a_problem(served: Served, content: bytes, extra: dict[str, str], status: int) -> None:
+    sent = {"Content-Type": "application/json", **extra}
+    answer = served.client.post("/v1/runs", content=content, headers=sent)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert served.client.get("/healthz").json()["live_runs"] == 0
+
+
+@pytest.mark.scenario("G73")
+def test_a_body_of_unknown_length_ends_where_it_is_too_large(served: Served) -> None:
+    answer = served.client.post("/v1/runs", content=iter([b"x" * 1_000_000] * 10))
+    assert answer.status_code == 413
+
+
+@pytest.mark.scenario("G73")
+def test_ten_thousand_malformed_requests_leave_the_server_as_it_was(served: Served) -> None:
+    dice = random.Random(7)
+    good = b'POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 31\r\n\r\n{"agent": "agent", "input": "x"}'
+    for _ in range(100):
+        with served.connect() as connection:
+            for _ in range(100):
+                data = bytearray(good)
+                for _ in range(dice.randint(1, 6)):
+                    data[dice.randrange(len(data))] = dice.randrange(256)
+                try:
+                    connection.sendall(data[: dice.randint(1, len(data))])
+                except OSError:
+                    break
+    assert served.client.get("/healthz").status_code == 200
+
+
+@pytest.mark.scenario("J86")
+def test_no_two_routes_answer_one_method_and_path_and_each_is_documented() -> None:
+    app = create_app(Agent(Scripted("Hi."), name="agent"))
+    routes = [route for make in ROUTERS for route in make(app.state.halter).routes]
+    pairs = [(method, route.path) for route in routes if isinstance(route, APIRoute) for method in route.methods]
+    assert [pair for pair, times in Counter(pairs).items() if times > 1] == []
+    documented = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
+    assert set(pairs) == documented
+
+
+@pytest.mark.scenario("J86")
+def test_every_documented_route_is_reachable(served: Served) -> None:
+    document = served.client.get("/openapi.json").json()
+    for path, methods in document["paths"].items():
+        for method in methods:
+            url = path.replace("{id}", "nobody")
+            answer = served.client.request(method, url, content=json.dumps({"to": 0, "request_id": "x", "text": "x"}))
+            is_missing = answer.status_code == 404 and answer.json().get("code") == "not_found"
+            assert not is_missing, (method, path)
+            assert answer.status_code != 405, (method, path)
+            assert answer.status_code < 500, (method, path, answer.text)
