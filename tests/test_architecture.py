@@ -22,6 +22,7 @@ ROOMS = {
         ),
         MACHINES,
     ),
+    "snapshot": MACHINES,
     "core": CORE,
     **dict.fromkeys(
         [
