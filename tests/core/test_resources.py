@@ -339,7 +339,7 @@ def test_ctx_use_is_closed_exactly_once_wherever_the_stop_comes(takes: float) ->
 
 
 @virtual
-@pytest.mark.parametrize("returned", [True, False, 0, "closed", object()], ids=repr)
+@pytest.mark.parametrize("returned", [True, False, 0, "closed", ("a", "pair")], ids=str)
 async def test_a_close_that_returns_anything_but_an_awaitable_has_closed(returned: object) -> None:
     """`task.cancel` returns True: that is a result, nothing to wait for."""
 
