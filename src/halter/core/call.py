@@ -24,6 +24,7 @@ from halter.core.current import CURRENT, CurrentRun
 from halter.core.ending import cancel_task, end_one, give_up
 from halter.core.execution import Execution
 from halter.core.frames import where
+from halter.core.grace import Grace
 from halter.core.history import CUT_OFF, MAY_HAVE_RUN, NOT_RUN
 from halter.core.ports import Tool
 from halter.core.resources import Resource
@@ -108,7 +109,7 @@ class Call:
         self.carried = contextvars.copy_context()  # of the body's task, which makes the calls of a turn
         self._cell = CurrentRun(None, of=execution.current, call=self)
         self._is_compensating = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | Grace | None = None
 
     # --- looking --------------------------------------------------------------------------------------------
 
@@ -314,7 +315,12 @@ class Call:
         cancel_task(resource, execution)
         self._end_what_it_has("at its time-out")
         patience = execution.options.grace if resource.patience is None else resource.patience
-        self._timer = execution.home.loop.call_later(patience, give_up, resource, execution)
+        self._timer = Grace(
+            execution.home.loop,
+            execution.home.loop.time() + patience,
+            partial(cancel_task, resource, execution),
+            partial(give_up, resource, execution),
+        )
 
     def _cut_short(self, error: BaseException) -> Ending:
         was_cut = self._was_cut or self.began_at is None

@@ -2,9 +2,9 @@
 
 1. In one tick: sockets are shut down; descendants' tasks are cancelled, innermost first, then the run's own; then every
 resource of the tree is closed, newest first. (In another tick, a body could take the stop for a broken connection.)
-2. `CancelledError` is delivered once; what is alive at half the grace gets a second, at its end a third, and is then
-abandoned and named. 3. What the stop's mode spares (a tool that must finish) is left alone until the grace is over.
-4. Nothing here waits: `settle` ends the run when the last thing has ended.
+2. `CancelledError` is delivered once; what is alive at half the grace gets it again and again, at the end of the grace
+for the last time, and is then abandoned and named. 3. What the stop's mode spares (a tool that must finish) is left
+alone until the grace is over. 4. Nothing here waits: `settle` ends the run when the last thing has ended.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from halter import events
 from halter.core.ending import cancel_task, close, end_from_anywhere, give_up, sever_one
+from halter.core.grace import Grace
 from halter.core.lifecycle import Ending, advance
 from halter.core.resources import Resource, receipt
 from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt, RunStatus
@@ -42,7 +44,7 @@ class Stop:
         self.until: float | None = None  # when its grace is over, on its loop's clock
         self.cut_seq: int | None = None  # readers that do not replay go on from here
         self.open: list[Resource] = []
-        self.timers: list[asyncio.Handle] = []
+        self.timers: list[asyncio.Handle | Grace] = []
 
     def disarm(self) -> None:
         for timer in self.timers:
@@ -241,8 +243,7 @@ def _arm_grace(member: Execution, mode: CancelMode, grace: float) -> None:
         return
     now = loop.time()
     stop.until = until = min(stop.until or math.inf, now + grace)  # a stop made stronger gives no more time
-    stop.timers.append(loop.call_at((now + until) / 2, _deliver, member, mode))
-    stop.timers.append(loop.call_at(until, abandon, member))
+    stop.timers.append(Grace(loop, until, partial(_deliver, member, mode), partial(abandon, member)))
     for resource in list(member.resources.values()):
         if resource.patience is not None and now + resource.patience < until and not resource.is_spared(mode):
             stop.timers.append(loop.call_later(resource.patience, _lose_patience, resource, member, mode))
