@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from halter import Agent, events, tool
+from halter import Agent, RunResult, events, tool
+from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError
 from halter.messages import ToolCall, ToolResult
 from halter.models.scripted import Scripted
@@ -89,6 +90,22 @@ async def test_patterns_without_a_name_are_about_the_first_argument_of_the_schem
     assert await rule.asks({"comment": "src/a", "path": "/etc"})
     assert await rule.asks({"comment": "src/a"})
     assert await rule.asks({"aside": "src/a", "path": "src/a"})
+
+
+@pytest.mark.scenario("K103")
+@pytest.mark.parametrize(
+    ("text", "pattern", "does_ask"),
+    [
+        ("notes/../secret", "notes/*", True),
+        ("notes/..", "notes/*", True),
+        ("..\\secret", "*", True),
+        ("../secret", "../*", False),
+        ("git diff HEAD..main", "git diff*", False),
+        ("notes/a..b", "notes/*", False),
+    ],
+)
+async def test_a_path_that_leads_up_fits_only_a_pattern_that_does(text: str, pattern: str, does_ask: bool) -> None:
+    assert await asks((pattern,), path=text) is does_ask
 
 
 async def test_patterns_for_an_argument_that_the_tool_does_not_have_are_refused() -> None:
@@ -248,3 +265,54 @@ async def test_wrong_arguments_are_told_before_anybody_is_asked() -> None:
     ran, asked, told = await outcome_of('{"path": 7}', approval="always")
     assert (ran, asked) == ([], [])
     assert told[0].startswith("The call was not made")
+
+
+# --- asked by the tool itself -------------------------------------------------------------------------------
+
+
+async def approving(answer: object) -> tuple[list[str], events.ToolFinished, RunResult[Any]]:
+    """What the tool has done, and how its call and the run ended; `answer`: `None` gives none, `cancel` stops it."""
+    did: list[str] = []
+
+    @tool(timeout=5)
+    async def clean(ctx: ToolContext) -> str:
+        did.append("looked")
+        await asyncio.sleep(4)
+        await ctx.approve("Delete all 3,000?", timeout=60)
+        await asyncio.sleep(0.9)
+        did.append("deleted")
+        return "deleted"
+
+    run = Agent(Scripted(ToolCall("", "clean", "{}"), "done"), tools=[clean]).run("hi")
+    finished: list[events.ToolFinished] = []
+    async for event in run:
+        if isinstance(event, events.InputRequested):
+            assert (event.kind, event.prompt) == ("approval", "Delete all 3,000?")
+            await asyncio.sleep(30)
+            if answer == "cancel":
+                run.cancel()
+            elif answer is not None:
+                run.answer(event.request_id, answer)
+        elif isinstance(event, events.ToolFinished):
+            finished.append(event)
+    return did, finished[0], await run.finished()
+
+
+async def test_a_tool_may_ask_while_it_runs_and_the_wait_is_not_its_time() -> None:
+    """Five seconds are its own: four before the question, and less than one after it."""
+    did, finished, _ = await approving(True)
+    assert (did, finished.outcome) == (["looked", "deleted"], "ok")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [("no", "This call was not allowed."), (None, "This call was not allowed. Nobody answered in time.")],
+)
+async def test_without_a_yes_a_call_that_asks_ends_as_denied(answer: object, told: str) -> None:
+    did, finished, _ = await approving(answer)
+    assert (did, finished.outcome, finished.result) == (["looked"], "denied", told)
+
+
+async def test_a_stop_ends_a_call_that_waits_for_its_yes() -> None:
+    did, finished, result = await approving("cancel")
+    assert (did, finished.outcome, result.is_cancelled) == (["looked"], "cancelled", True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ Approval: TypeAlias = Literal["never", "always"] | Patterns | Callable[..., bool
 Prompt: TypeAlias = Callable[..., str | Awaitable[str]]
 Subject: TypeAlias = Callable[[Mapping[str, Any]], str | None]
 LONGEST_PROMPT = 4_000  # characters
+_PARENT = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
 # Categories of Unicode that show nothing, move a terminal's cursor, or turn the direction of the text.
 _HIDING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 # Letters and marks that show nothing either: fillers, and selectors of a variant.
@@ -44,7 +46,7 @@ class Rule:
         given: Approval,
         names: Sequence[str],
         subject: Subject | None = None,
-        fits: Callable[[str, str], bool] = fnmatchcase,
+        fits: Callable[[str, str], bool] | None = None,
     ) -> None:
         if isinstance(given, str) and given not in ("never", "always"):
             raise ConfigurationError(f"approval must be 'never', 'always', a predicate or patterns, not {given!r}")
@@ -55,7 +57,7 @@ class Rule:
         is_word = isinstance(given, str) or callable(given)
         self.patterns: Mapping[str | None, tuple[str, ...]] = {} if is_word else _patterns(given, self._first)
         self._subject = subject
-        self._fits = fits
+        self._fits = fits or _fits
 
     def check_names(self, tool: str) -> None:
         """Raises `ConfigurationError` if patterns name an argument that the tool does not have."""
@@ -82,6 +84,11 @@ class Rule:
         subject = self._subject if name == self._first else None
         text: Any = arguments.get(name or "") if subject is None else subject(arguments)
         return isinstance(text, str) and any(self._fits(text, pattern) for pattern in patterns)
+
+
+def _fits(text: str, pattern: str) -> bool:
+    """As a shell compares names. `..` in a path leads out of what a pattern seems to name: the pattern must have it."""
+    return fnmatchcase(text, pattern) and (".." in pattern or _PARENT.search(text) is None)
 
 
 def _patterns(given: Any, first: str | None) -> Mapping[str | None, tuple[str, ...]]:
