@@ -20,8 +20,11 @@ import pytest
 import sqlalchemy as sa
 from asyncpg.prepared_stmt import PreparedStatement
 
+from halter import Agent
 from halter.errors import SessionsUnavailable, TurnLost
 from halter.messages import Message
+from halter.models import Scripted
+from halter.sessions import Sessions
 from halter.sessions.records import Session
 from halter.sessions.sql import open_sql, postgresql
 
@@ -200,6 +203,28 @@ def test_a_file_that_is_removed_while_in_use_is_missed(which: str, through: str,
     asyncio.run(scenario())
 
 
+def test_a_session_whose_last_turn_could_not_be_stored_says_that_the_disk_is_full(small_disk: Path) -> None:
+    """And not that it is busy: nobody would look at the disk for that."""
+    agent = Agent(Scripted("x" * 100_000))
+
+    async def scenario() -> None:
+        chats = Sessions(small_disk / "a.db", patience=0.2)
+        error = None
+        while error is None:
+            error = (await agent.run("hi", session=chats.session("s")).finished()).error
+        assert "the disk is full" in str(error)
+        for on_busy in ("reject", "enqueue"):
+            result = await agent.run("hi", session=chats.session("s"), on_busy=on_busy).finished()
+            assert isinstance(result.error, SessionsUnavailable), result.error
+            assert "the disk is full" in str(result.error)
+        (small_disk / "ballast").unlink()
+        result = await agent.run("hi", session=chats.session("s")).finished()
+        assert result.is_completed
+        await chats.aclose()
+
+    asyncio.run(scenario())
+
+
 def test_a_lock_of_another_process_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
 
@@ -331,7 +356,9 @@ def test_a_process_that_stands_still_in_a_transaction_holds_others_up_for_second
     async def scenario() -> None:
         store: Any = open_sql(postgres_url, patience=10.0)
         turn = await taken(store, a_run())
-        stands_still = await store._database._here().engine.connect()
+        pool = store._database._here()
+        stands_still = await pool.engine.connect()
+        await pool.begun(stands_still)
         await stands_still.execute(sa.text("SELECT * FROM halter_sessions FOR UPDATE"))
         began = time.monotonic()
         await store.write(turn.lease, 0, [HI])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from halter.core.home import home_here
 from halter.core.lockfree import Wakers
 from halter.core.owner import Owner
+from halter.errors import TurnLost
 
 if TYPE_CHECKING:
     from halter.sessions.place import Place
@@ -52,6 +53,17 @@ class Leases:
         Until then nobody else can have the turn: it would go on from less than was said.
         """
         self._owed[run_id] = give_back
+
+    async def settle(self, run_id: str | None) -> bool:
+        """Gives back the turn of a run that is over, if it is owed; False if it is not. Raises why that still fails."""
+        give_back = self._owed.get(run_id or "")
+        if give_back is None:
+            return False
+        try:
+            await give_back()
+        except TurnLost:
+            pass  # somebody else has it
+        return True
 
     def remove(self, run_id: str) -> None:
         self._owed.pop(run_id, None)

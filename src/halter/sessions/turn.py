@@ -106,6 +106,8 @@ class Turn:
         on_busy = self._execution.options.on_busy
         patience = SHORTEST_WAIT
         holder = await self._first_look(session_id)
+        if holder is not None and on_busy == "reject" and await self._whole(self._leases.settle(holder.holder)):
+            holder = await self._whole(self._take())
         while holder is not None:
             self._refuse_in_vain(session_id, holder.holder)
             if on_busy == "steer" and holder.holder is not None:

@@ -6,6 +6,7 @@ Sources: https://www.sqlite.org/rescode.html, https://www.postgresql.org/docs/cu
 from __future__ import annotations
 
 import sqlite3
+import ssl
 from dataclasses import dataclass
 
 from sqlalchemy import exc
@@ -13,11 +14,15 @@ from sqlalchemy import exc
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`why`: for a reader. `passes`: the same may succeed later. `is_unsure`: the transaction may have happened."""
+    """`why`: for a reader. `passes`: the same may succeed later. `is_unsure`: the transaction may have happened.
+
+    `is_mistake`: what was given is wrong.
+    """
 
     why: str
     passes: bool = False
     is_unsure: bool = False
+    is_mistake: bool = False
 
 
 _SQLITE = {
@@ -58,6 +63,7 @@ _BY_STATE = {
     "3F000": Failure("there is no such schema"),
     "42501": Failure("the database's user may not do this"),
 }
+_REFUSED_SETTING = ("42704", "22023")  # only settings of a connection have such names and values
 _BY_CLASS = {"08": _AWAY, "28": _NOT_ALLOWED}
 
 
@@ -67,9 +73,15 @@ def failure_of(error: Exception) -> Failure | None:
         if isinstance(each, sqlite3.Error):
             return _of_sqlite(each)
         if type(each).__name__ == "ClientConfigurationError":  # asyncpg's: of parameters that it knows, no passwords
-            return Failure(f"its URL is wrong: {each}")
+            return Failure(f"its URL is wrong: {each}", is_mistake=True)
+        if isinstance(each, ssl.SSLError) and each.library in ("X509", "PEM"):
+            return Failure(f"its URL is wrong: a file of it holds no certificate or key: {each}", is_mistake=True)
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return Failure(f"the database's certificate is not accepted: {each.verify_message}")
         state = getattr(each, "sqlstate", None)
         if isinstance(state, str) and state:
+            if state in _REFUSED_SETTING or "startup parameter" in str(each):
+                return Failure(f"its URL is wrong, the server refuses a parameter of it: {each}", is_mistake=True)
             return _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or Failure(_said(each))
     if isinstance(error, exc.TimeoutError):
         return Failure("no connection to the database was free in time", passes=True)

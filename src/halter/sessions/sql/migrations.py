@@ -9,6 +9,7 @@ not change tables, `halter sessions migrate` does it with a role that may.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 import sqlalchemy as sa
 
@@ -138,11 +139,18 @@ def is_current(connection: sa.Connection) -> bool:
     """False if steps are missing. Raises `SessionsUnavailable` if the database knows more of them than we do."""
     found = version_found(connection)
     if found > NEWEST:
-        raise SessionsUnavailable(
-            f"the database is of version {found}, and this Halter knows {NEWEST}: install a later Halter",
-            retryable=False,
-        )
+        refuse(found)
     return found == NEWEST
+
+
+def refuse(found: int | None) -> NoReturn:
+    """Raises `SessionsUnavailable` for a version that is not ours."""
+    if found is None or found < NEWEST:  # put back to an older one while it was in use: it is migrated once more
+        raise SessionsUnavailable(f"the database is of version {found} now, and not of {NEWEST} any more")
+    raise SessionsUnavailable(
+        f"the database is of version {found}, and this Halter knows {NEWEST}: install a later Halter",
+        retryable=False,
+    )
 
 
 def version_found(connection: sa.Connection) -> int:

@@ -15,6 +15,7 @@ from halter.sessions.sql.store import SqlStore
 
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+asyncpg")
 _IS_FOR_A_SERVER = re.compile(r"\s*(postgres(ql)?(\+\w+)?:|(host|port|dbname|user|password)\s*=)", re.I)
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _NOT_ASYNCPGS = {"channel_binding"}  # parameters of libpq that hosters put into URLs, and that servers would refuse
 
 
@@ -62,7 +63,17 @@ def _url(rest: str) -> str:
             "the PostgreSQL URL cannot be read: signs of a password such as / ? # @ are written as %2F %3F %23 %40"
         ) from None
     query = [(name, value) for name, value in parse_qsl(parts.query) if name not in _NOT_ASYNCPGS]
+    for name, value in query:
+        _check(name, value)
     return parts._replace(query=urlencode(query)).geturl()
+
+
+def _check(name: str, value: str) -> None:
+    """The driver would take a file that is not there for a server that is not."""
+    if name in _FILES and not os.access(os.path.expanduser(value), os.R_OK):
+        raise ConfigurationError(f"the PostgreSQL URL has {name}={value}, and there is no such file that can be read")
+    if name == "port" and not all(port.isdecimal() for port in value.split(",")):
+        raise ConfigurationError(f"the PostgreSQL URL has port={value}, which is no number")
 
 
 def _shown(rest: str) -> str:

@@ -9,15 +9,27 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from halter.core.home import home_here
 from halter.core.lockfree import Wakers
 from halter.sessions.sql.dialects import Dialect, Postgresql
 from halter.sessions.sql.failures import layers
-from halter.sessions.sql.migrations import POSTGRESQL, is_current, needs_migration, prepare, version_found
+from halter.sessions.sql.migrations import (
+    NEWEST,
+    POSTGRESQL,
+    is_current,
+    needs_migration,
+    prepare,
+    refuse,
+    version_found,
+)
+from halter.sessions.sql.schema import VERSION
 
 T = TypeVar("T")
+_BEGUN = sa.text(
+    f"SELECT (SELECT max(version) FROM {VERSION}), set_config('idle_in_transaction_session_timeout', :abandoned, true)"
+)
 
 CONNECTIONS = 10
 ABANDONED = 5_000  # milliseconds until the server ends a transaction whose process stands still: others wait for it
@@ -53,6 +65,7 @@ class PostgresqlDatabase:
         with pool.in_use():
             await pool.prepare()
             async with pool.engine.begin() as connection:
+                await pool.begun(connection)
                 return await connection.run_sync(fn)
 
     async def migrate(self) -> int:
@@ -99,7 +112,9 @@ class _Pool:
             pool_timeout=patience,
             hide_parameters=True,
         )
-        event.listen(self.engine.sync_engine, "connect", _connected)
+        self._is_direct = False
+        event.listen(self.engine.sync_engine, "do_connect", self._connecting)
+        event.listen(self.engine.sync_engine, "checkout", self._checked_out)
         event.listen(self.engine.sync_engine, "handle_error", _failed)
         self.snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ")
 
@@ -107,8 +122,30 @@ class _Pool:
         if self._is_ready:
             return
         async with self.engine.begin() as connection:
+            self._is_direct = self._is_direct or await connection.run_sync(_is_direct)
             await connection.run_sync(_prepare, may_migrate=self._may_migrate)
         self._is_ready = True
+
+    async def begun(self, connection: AsyncConnection) -> None:
+        """At the begin of a transaction that writes. Raises `SessionsUnavailable` if the tables are not ours any more.
+
+        What stands between us and a server may give each transaction another connection: settings are for one.
+        """
+        found = (await connection.execute(_BEGUN, {"abandoned": str(ABANDONED)})).scalar_one()
+        if found != NEWEST:
+            self._is_ready = False
+            refuse(found)
+
+    def _connecting(self, dialect: object, record: object, arguments: object, options: dict[str, Any]) -> None:
+        """A statement with a name is found on one connection to the server only, and others may have the same name."""
+        if not self._is_direct:
+            options |= {"statement_cache_size": 0, "prepared_statement_cache_size": 0}
+            options["prepared_statement_name_func"] = str
+
+    def _checked_out(self, connection: Any, record: Any, proxy: object) -> None:
+        """Connections from before that was known are made anew."""
+        if self._is_direct and connection._prepared_statement_cache is None:
+            raise exc.DisconnectionError
 
     @contextmanager
     def in_use(self) -> Generator[None]:
@@ -137,12 +174,10 @@ class _Pool:
         _lost.append(self.engine)
 
 
-def _connected(connection: Any, record: object) -> None:
-    """With a statement: not all that stand between us and a server let settings through at the start."""
-    cursor = connection.cursor()
-    cursor.execute(f"SET idle_in_transaction_session_timeout = {ABANDONED}")
-    cursor.close()
-    connection.commit()
+def _is_direct(connection: sa.Connection) -> bool:
+    """False if a pooler, such as PgBouncer, stands between us and the server: it makes up the process that it names."""
+    driver: Any = connection.connection.driver_connection
+    return driver.get_server_pid() == connection.execute(sa.select(sa.func.pg_backend_pid())).scalar_one()
 
 
 def _failed(context: sa.ExceptionContext) -> None:

@@ -18,7 +18,8 @@ from halter.core.home import home_here
 from halter.errors import SessionsUnavailable
 from halter.sessions.sql.dialects import Dialect, Sqlite
 from halter.sessions.sql.lane import Lane
-from halter.sessions.sql.migrations import SQLITE, prepare, version_found
+from halter.sessions.sql.migrations import NEWEST, SQLITE, prepare, refuse, version_found
+from halter.sessions.sql.schema import VERSION
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class SqliteFile:
 
     async def write(self, fn: Callable[[sa.Connection], T]) -> T:
         await self._here().prepare()
-        return await self._here().writes(fn)
+        return await self._here().writes(partial(_checked, fn))
 
     async def migrate(self) -> int:
         """Brings the file to our version; the version that it had."""
@@ -107,6 +108,15 @@ class _Lanes:
     def lose(self) -> None:
         self.writing.lose()
         self.reading.lose()
+
+
+def _checked(fn: Callable[[sa.Connection], T], connection: sa.Connection) -> T:
+    """Past SQLAlchemy: each write asks for it."""
+    driver: Any = connection.connection.driver_connection
+    (found,) = driver.execute(f"SELECT max(version) FROM {VERSION}").fetchone()
+    if found != NEWEST:
+        refuse(found)
+    return fn(connection)
 
 
 def _engine(path: Path, begin: str) -> sa.Engine:

@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from halter.core.ids import new_id
 from halter.core.owner import is_dead
-from halter.errors import HalterError, SessionsUnavailable
+from halter.errors import ConfigurationError, HalterError, SessionsUnavailable
 from halter.messages import Message
 from halter.outcome import Cancellation
 from halter.sessions.port import Asked, Busy, Conversation, Lease, MailState, Query, RunQuery, Snapshot, Taken, Which
@@ -271,6 +271,8 @@ class SqlStore:
                 failure = failure_of(error)
                 if failure is None:
                     raise
+                if failure.is_mistake:
+                    raise ConfigurationError(f"{self._database.where}: {failure.why}") from error
                 if not failure.passes or clock() + pause > until:
                     raise SessionsUnavailable(
                         f"{self._database.where}: {failure.why}", retryable=failure.passes
