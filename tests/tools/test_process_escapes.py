@@ -211,6 +211,37 @@ async def test_without_supervisors_no_receipt_with_processes_is_confirmed(
     assert (after.line.ended, after.result.receipt.confirmed) == (Ended.UNKNOWN, False)
 
 
+@pytest.mark.real_loop
+async def test_a_helper_that_cannot_run_is_told_in_the_log_and_in_the_receipt(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """Programs run all the same; it is tried once if it has never worked."""
+    monkeypatch.setattr(supervised, "_helper", None)
+    monkeypatch.setattr(supervised, "_has_worked", False)
+    monkeypatch.setattr(supervised, "is_possible", True)
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    tool = shell(approval="never")
+    run = await begin(tool, command=f"echo ready; sleep {name}")
+    run.cancel()
+    assert (await called(run)).line.ended is Ended.UNKNOWN
+    assert (await call(tool, command="echo on")).text == "on\n"
+    assert [record.message.split(" (")[0] for record in caplog.records] == ["programs run without a supervisor"]
+    assert supervised.is_possible is False
+
+
+@pytest.mark.real_loop
+async def test_a_helper_that_was_killed_is_replaced(name: str) -> None:
+    tool = shell(approval="never")
+    run = await begin(tool, command=f"echo ready; exec sleep {name}")
+    helper = proc.read(_parent_of(name))
+    assert helper is not None
+    os.kill(helper.parent, signal.SIGKILL)
+    assert (await call(tool, command="echo on")).text == "on\n"
+    run.cancel()
+    after = await called(run)
+    assert (after.line.ended, after.result.receipt.confirmed) == (Ended.TERMINATED, True), "its supervisor lived on"
+
+
 def _parent_of(name: str) -> int:
     """The supervisor: who has the shell, whose child the program is."""
     parents = {proc.read(pid).parent for pid in alive(name)}

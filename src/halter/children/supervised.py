@@ -122,6 +122,7 @@ def start(
         _discard(helper)
     else:
         return _do_without("its helper process ends at once")
+    _note_that_it_works()
     channel, what, number, supervisor_pid = said
     if what == STARTED:
         return SupervisedLeader(number, supervisor_pid, channel)
@@ -172,7 +173,8 @@ class _Helper:
             with theirs:
                 socket.send_fds(self._requests, [b"r"], [theirs.fileno(), *descriptors])
             ours.settimeout(PATIENCE)
-            ours.sendall(request)
+            with contextlib.suppress(ConnectionError):  # it may have said no already
+                ours.sendall(request)
             what, number = _heard(ours)
             supervisor_pid = _heard(ours)[1] if what == STARTED else 0
         except (OSError, EOFError) as error:
@@ -211,12 +213,13 @@ def _inherited() -> bytes:
 _lock = threading.Lock()
 _helper: _Helper | None = None
 is_possible = sys.platform == "linux"
+_has_worked = False
 
 
 def _current_helper() -> _Helper | None:
     """The helper; a new one if this process has changed what programs inherit of it, such as its user."""
     global _helper
-    if not is_possible or not proc.HAS_PROC:
+    if not is_possible or not proc.HAS_PROC or not sys.executable:
         return None
     with _lock:
         if _helper is not None and _helper.inherited != _inherited():
@@ -240,9 +243,15 @@ def _discard(helper: _Helper) -> None:
             _close_helper()
 
 
+def _note_that_it_works() -> None:
+    global _has_worked
+    _has_worked = True
+
+
 def _do_without(why: str) -> None:
+    """For this program; for all to come, if no helper has ever worked."""
     global is_possible
-    is_possible = False
+    is_possible = _has_worked
     _logger.warning(
         "programs run without a supervisor (%s): what a program hides may outlive a stop, so receipts with processes "
         "are not confirmed",

@@ -135,7 +135,8 @@ class _Server:
         channel = socket.socket(fileno=descriptors[0])
         try:
             pid = os.fork()
-        except OSError:  # the limit of processes: the host sees that its channel is closed
+        except OSError as error:  # the limit of processes
+            say(channel, NO_PROGRAM, error.errno or 0)
             channel.close()
             pid = None
         if pid == 0:
