@@ -166,7 +166,7 @@ class Agent(Runnable[T]):
         if isinstance(features, Features):
             tools, choice = self.toolbox.specs, self.tool_choice
             features.check(self.model.name, self.settings, tools=tools, tool_choice=choice, output=self.schema)
-        check = getattr(self.model, "check", None)
+        check = getattr(self.model, "check_definition", None)
         if callable(check):
             check(self.settings, tools=self.toolbox.specs, tool_choice=self.tool_choice)
 

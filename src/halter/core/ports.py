@@ -64,9 +64,9 @@ class Price(Protocol):
 class Model(Protocol):
     """A provider's streaming endpoint behind one method; immutable data.
 
-    It may have more: `features` (a `Features`) and `check(settings, tools=…, tool_choice=…)`, by which agents are
-    checked when they are made, and `price` (a `Price`, or `None`),
-    without which a budget in dollars is refused, and nobody knows what a run has cost.
+    It may have more. Agents are checked when they are made by `features` (a `Features`) and by
+    `check_definition(settings, tools=…, tool_choice=…)`. Without `price` (a `Price`, or `None`) a budget in dollars is
+    refused, and nobody knows what a run has cost.
     """
 
     @property

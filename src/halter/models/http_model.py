@@ -188,7 +188,7 @@ class HttpModel:
         wire = AnswerToolFormat(wire, answer_tool) if answer_tool else wire
         return await self._http.ask(asked, ctx, wire, allowance)
 
-    def check(
+    def check_definition(
         self, settings: Settings, *, tools: Collection[ToolSpec] = (), tool_choice: ToolChoice | None = None
     ) -> None:
         """Checks what an agent wants of the model, before anything runs.

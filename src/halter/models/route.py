@@ -63,12 +63,12 @@ class Fallback:
         prices = [getattr(model, "price", None) for model in self._models]
         return None if None in prices else prices[0]
 
-    def check(
+    def check_definition(
         self, settings: Settings, *, tools: Collection[ToolSpec] = (), tool_choice: ToolChoice | None = None
     ) -> None:
         """Checks what an agent wants, with each model in turn. Raises `ConfigurationError`."""
         for model in self._models:
-            check = getattr(model, "check", None)
+            check = getattr(model, "check_definition", None)
             if callable(check):
                 check(settings, tools=tools, tool_choice=tool_choice)
 
