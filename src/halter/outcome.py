@@ -98,10 +98,10 @@ class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, reason: object, mode: object, actor: str | None, message: str | None) -> Cancellation:
-        """A record from what a caller gave. It never raises: an unknown mode stops at once, as the default does."""
+        """A record from what a caller gave. It never raises: unknown modes and reasons are the default ones."""
         return cls(
-            reason=_REASONS.get(reason, CancelReason.USER_STOP),
-            mode=_MODES.get(mode, CancelMode.IMMEDIATE),
+            reason=_REASONS.get(reason, CancelReason.USER_STOP) if isinstance(reason, str) else CancelReason.USER_STOP,
+            mode=_MODES.get(mode, CancelMode.IMMEDIATE) if isinstance(mode, str) else CancelMode.IMMEDIATE,
             actor=_text_or_none(actor),
             message=_text_or_none(message),
         )

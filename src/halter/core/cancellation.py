@@ -14,13 +14,15 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from itertools import count
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from halter.core.lockfree import Wakers, snapshot
 from halter.core.threads import background_loop
-from halter.errors import ConfigurationError, RunCancelled, TooDeep
+from halter.errors import ConfigurationError, RunCancelled, TooDeep, UsageError
 from halter.outcome import Cancellation, CancelMode, CancelReason
+from halter.shown import shown
 
 MAX_DEPTH = 1_000  # tokens under one another
 _log = logging.getLogger("halter")
@@ -116,7 +118,7 @@ class CancellationToken:
         for token in (self, *snapshot(self._below)):
             token._waiting.wake(threadsafe=True)
             for listener in snapshot(token._listeners):
-                listener(request)
+                _call(listener, request)
 
     # --- looking --------------------------------------------------------------------------------------------
 
@@ -202,8 +204,15 @@ class CancellationToken:
             raise ConfigurationError(f"on_cancel takes a plain function, not {callback!r}")
         return self._listen(_Once(callback))
 
-    def govern(self, target: Stoppable) -> Registration:
-        """Has `target` cancelled with this token: in the canceller's own frame, each request with its mode."""
+    def govern(self, target: Stoppable | asyncio.Future[Any]) -> Registration:
+        """Has `target` cancelled with this token: in the canceller's own frame, each request with its mode.
+
+        An asyncio task or future is cancelled on its own loop. A target whose `cancel` raises is logged and does not
+        stop the others. Raises `ConfigurationError` for a target without such a `cancel`.
+        """
+        if isinstance(target, asyncio.Future):
+            return self._listen(partial(_cancel_future, target))
+        _check_stoppable(target)
 
         def pass_on(request: Cancellation) -> None:
             target.cancel(request.message, reason=request.reason, mode=request.mode, actor=request.actor)
@@ -218,7 +227,7 @@ class CancellationToken:
         # Registered first, then looked: a request between the two is seen at least once.
         request = self.cancellation
         if request is not None:
-            listener(request)
+            _call(listener, request)
         return Registration(self, key)
 
     def _tell(self, below: CancellationToken) -> Registration:
@@ -236,9 +245,38 @@ class CancellationToken:
             for relay in relays:
                 relay.close()
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise UsageError("a cancellation token cannot be copied or pickled: share it, or make a child() of it")
+
     def __repr__(self) -> str:
         state = f"cancelled: {self.cancellation}" if self.is_cancelled else "live"
         return f"<CancellationToken {state}, {len(self._listeners)} listening>"
+
+
+def _call(listener: Callable[[Cancellation], None], request: Cancellation) -> None:
+    """One that raises keeps the request from nobody else, and not from the canceller's own next line."""
+    try:
+        listener(request)
+    except Exception:
+        _log.exception("something that a cancellation token governs could not be cancelled; the others are")
+
+
+def _cancel_future(target: asyncio.Future[Any], request: Cancellation) -> None:
+    try:
+        target.get_loop().call_soon_threadsafe(target.cancel, request.message)
+    except RuntimeError:
+        pass  # its loop is closed: it is over
+
+
+def _check_stoppable(target: object) -> None:
+    cancel: Any = getattr(target, "cancel", None)
+    try:
+        inspect.signature(cancel).bind(None, reason=None, mode=None, actor=None)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"govern() takes a run, a token or an asyncio task, not {shown(target)}: its cancel() does not take "
+            f"(message, reason=, mode=, actor=); use on_cancel(target.cancel)"
+        ) from error
 
 
 class _Once:

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from halter.core.current import CURRENT, current_execution
 from halter.core.execution import Execution
@@ -168,6 +168,10 @@ class Run(Generic[T_co]):
         """Leaves it to the parent's end to stop it: dropping this handle no longer does. Returns it."""
         self._stops_when_dropped = False
         return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        # A copy that is dropped would stop the run of the handle that is kept.
+        raise UsageError("a run's handle cannot be copied or pickled: share it, or find the run by its id")
 
     def __del__(self) -> None:
         if getattr(self, "_stops_when_dropped", False) and self._execution.is_begun:
