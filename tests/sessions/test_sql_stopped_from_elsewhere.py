@@ -112,7 +112,8 @@ async def test_of_a_process_that_was_killed_no_run_is_live(where: str, configure
 
 @on_a_loop
 async def test_a_place_that_does_not_answer_is_said_and_not_taken_for_a_no(tmp_path: Path) -> None:
-    halter.configure(sessions=Sessions(tmp_path / "no" / "directory.db", patience=0.1))
+    chats = Sessions(tmp_path / "no" / "directory.db", patience=0.1)
+    halter.configure(sessions=chats)
     try:
         with pytest.raises(SessionsUnavailable):
             await runtime().cancel("somebody's")

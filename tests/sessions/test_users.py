@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ from halter import Agent, RunContext, RunStatus, runnable, runtime
 from halter.errors import ConfigurationError, SessionBusy, SessionNotFound
 from halter.messages import Message
 from halter.models import Scripted
-from halter.sessions import Sessions
+from halter.sessions import Fact, FactScope, Session, Sessions
 from halter.sessions.memory import MemoryStore
+from halter.sessions.port import Store
 
 from .contract import GONE, LONG, Open, a_run, on_a_loop
 from .places import PLACES
@@ -22,9 +25,14 @@ SLOW = Agent(Scripted("word " * 1_000, pace=0.05))
 
 
 @pytest.fixture(params=PLACES)
-def chats(request: pytest.FixtureRequest) -> Sessions:
+def store(request: pytest.FixtureRequest) -> Store:
     open_store: Open = request.getfixturevalue(f"{request.param}_store")
-    return Sessions(open_store())
+    return open_store()
+
+
+@pytest.fixture
+def chats(store: Store) -> Sessions:
+    return Sessions(store)
 
 
 @pytest.mark.scenario("K101")
@@ -120,3 +128,66 @@ async def test_a_run_whose_own_code_misses_a_session_has_failed() -> None:
     result = await body.run(session=chats.session("s"), user="ann").finished()
     assert result.status is RunStatus.FAILED
     assert runtime().runs() == []
+
+
+# --- all of one user ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.scenario("K101")
+@on_a_loop
+async def test_a_user_is_exported_and_deleted_with_all_that_is_theirs_and_nobody_else_s(chats: Sessions) -> None:
+    for user, session in (("ann", "a1"), ("ann", "a2"), ("Ann", "b"), (None, "ann")):
+        await HELLO.run(f"I am {user}.", session=chats.session(session), user=user)
+        if user is not None:
+            await chats.facts.add(user, f"Is called {user}.")
+    await chats.facts.add(FactScope("session", "ann"), "Is nobody.")
+    whole = json.loads(json.dumps(await chats.export_user("ann")))
+    assert {each["session"]["id"] for each in whole["sessions"]} == {"a1", "a2"}
+    assert [fact["text"] for fact in whole["facts"]][:1] == ["Is called ann."]
+    assert {record["session_id"] for record in whole["runs"]} == {"a1", "a2"}
+    assert "Ann" not in json.dumps(whole)
+    async with SLOW.run("hi", session=chats.session("a1"), user="ann") as run:
+        await anext(run.text_stream())
+        assert await chats.delete_user("ann") == 2
+        assert run.status is RunStatus.CANCELLED
+    assert await chats.delete_user("ann") == 0
+    assert await chats.runs(user="ann") == []
+    assert await chats.facts.list("ann") == []
+    assert {session.id for session in await chats.list()} == {"b", "ann"}
+    assert len(await chats.facts.list("Ann")) == len(await chats.facts.list(FactScope("session", "ann"))) == 1
+    await chats.aclose()
+
+
+@on_a_loop
+async def test_sessions_are_kept_for_as_long_as_was_said(store: Store) -> None:
+    chats = Sessions(store, keep_sessions_for=3600.0)
+    learned = Fact(id="1", scope=FactScope("user", "u"), text="x", session_id="old 1")
+    old = time.time() - 3601
+    for number in range(105):
+        await store.create(Session(id=f"old {number}", created_at=old, updated_at=old), [Message.user("tea")])
+    await store.create(Session(id="in use", created_at=old, updated_at=old))
+    await store.change_facts(learned.scope, put=[learned])
+    async with SLOW.run("hi", session=chats.session("in use")) as run:
+        await anext(run.text_stream())
+        await chats.create("new")
+        gone = await chats.prune()
+        run.cancel()
+    assert gone in (0, 105), "opening the place has pruned it already"
+    assert {session.id for session in await chats.list()} == {"in use", "new"}
+    assert await chats.search("tea") == []
+    assert await chats.facts.list("u") == []
+    await chats.aclose()
+
+
+@on_a_loop
+async def test_a_process_that_runs_on_deletes_old_sessions_every_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    chats = Sessions(store, keep_sessions_for=3600.0)
+    old = time.time() - 3601
+    await store.create(Session(id="old", created_at=old, updated_at=old))
+    await HELLO.run("hi", session=chats.session("s"))
+    assert len(await chats.list()) == 2
+    monkeypatch.setattr("halter.sessions.place.PRUNED_EVERY", 0.0)
+    await HELLO.run("hi", session=chats.session("s"))
+    await chats.prune()
+    assert [session.id for session in await chats.list()] == ["s"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -12,9 +12,10 @@ import msgspec
 from halter.errors import ConfigurationError
 from halter.messages import Message
 from halter.sessions.port import Conversation
-from halter.sessions.records import Checkpoint, Session
+from halter.sessions.records import Checkpoint, Fact, RunRecord, Session
 
 FORMAT = "halter.session"
+USER_FORMAT = "halter.user"
 VERSION = 1
 
 Export: TypeAlias = dict[str, Any]
@@ -44,6 +45,16 @@ def exported(conversation: Conversation) -> Export:
     )
     del data["session"]["holder"], data["session"]["messages"]  # of this place, and counted anew
     return json.loads(json.dumps(data))  # unlike msgspec's, it takes half of a surrogate pair, as models write them
+
+
+def exported_user(user: str, sessions: list[Export], facts: Iterable[Fact], runs: Iterable[RunRecord]) -> Export:
+    """All that is kept of a user. `sessions`: as `exported` gave them."""
+    data = msgspec.to_builtins({"format": USER_FORMAT, "version": VERSION, "user": user, "facts": facts, "runs": runs})
+    for fact in data["facts"]:
+        del fact["embedding"], fact["scope"]
+    for run in data["runs"]:
+        del run["owner"]
+    return {**json.loads(json.dumps(data)), "sessions": sessions}
 
 
 def read_export(given: ExportInput) -> Exported:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable, Hashable
 from weakref import WeakValueDictionary
 
 from halter.children.orphans import look_once
-from halter.core import elsewhere
+from halter.core import elsewhere, held
 from halter.core.home import home_here
 from halter.core.lasting import whole
 from halter.core.lockfree import Wakers
 from halter.core.ports import SessionTurn
-from halter.errors import BusyError
+from halter.errors import BusyError, SessionsUnavailable
 from halter.outcome import Cancellation, RunStatus
 from halter.sessions.leases import LEASE, LOOKED_EVERY, Leases
 from halter.sessions.port import Store
@@ -22,12 +23,17 @@ from halter.sessions.records import RunRecord
 from halter.sessions.repair import recover
 from halter.sessions.turn import Turn
 
+AT_ONCE = 100  # sessions that are deleted in one transaction
+PRUNED_EVERY = 3600.0  # seconds
+_logger = logging.getLogger("halter")
+
 
 class Place:
     """What all runs on the sessions of one store share in this process.
 
     `open_store`: called at the first use. `store_content`: whether records hold what was said. `is_shared`: whether
     other processes may use the store. `keep_runs`: seconds for which records are kept, once their runs have ended.
+    `keep_sessions_for`: seconds for which sessions are kept, once they were last used.
     """
 
     def __init__(
@@ -37,10 +43,13 @@ class Place:
         store_content: bool,
         is_shared: bool,
         keep_runs: float | None = None,
+        keep_sessions_for: float | None = None,
     ) -> None:
         self.store_content = store_content
         self.is_shared = is_shared
         self._keep_runs = keep_runs
+        self._keep_sessions_for = keep_sessions_for
+        self._pruned_at = time.monotonic()
         self._open_store = open_store
         self._store: Store | None = None
         self._is_ready = False
@@ -54,9 +63,6 @@ class Place:
             if self.is_shared:
                 look_once()  # what was killed may have left programs running, as well as turns open
             self._store = self._open_store()
-        if self.is_shared and not self._is_known:
-            self._is_known = True
-            elsewhere.enter(self)
         return self._store
 
     @property
@@ -86,6 +92,7 @@ class Place:
     async def ready(self, owner: str) -> None:
         """At the first use in this process: what lost owners have left is brought to an end by `owner`, and old records
         are deleted. All who come meanwhile on this event loop wait for it, and go on in their order."""
+        self.in_use()
         if not self.is_shared or self._is_ready:
             return
         home, key = home_here(), (Place, id(self))
@@ -102,6 +109,22 @@ class Place:
         await recover(self.store, owner)
         await self.prune()
         self._is_ready = True
+        self.in_use()
+
+    def in_use(self) -> None:
+        """The runtime stops runs of other processes through it from now on; what is too old is deleted now and then."""
+        if self.is_shared and self._is_ready and not self._is_known:
+            self._is_known = True
+            elsewhere.enter(self)
+        if (self._is_ready or not self.is_shared) and time.monotonic() - self._pruned_at >= PRUNED_EVERY:
+            self._pruned_at = time.monotonic()
+            home_here().work(self._prune_quietly(), "sessions")
+
+    async def _prune_quietly(self) -> None:
+        try:
+            await self.prune()
+        except SessionsUnavailable as error:
+            _logger.warning("what is too old could not be deleted: %s", error)
 
     async def admit(self, record: RunRecord) -> None:
         """Raises `BusyError` if another process carries a run of this id: its record would be replaced by this one."""
@@ -120,10 +143,21 @@ class Place:
         return found.session_id is None or found.session_id != record.session_id
 
     async def prune(self) -> int:
-        """Deletes the records that were kept long enough; how many it were."""
-        if self._keep_runs is None:
-            return 0
-        return await self.store.forget_runs(time.time() - self._keep_runs)
+        """Deletes the records and sessions that were kept long enough; how many it were."""
+        gone = 0
+        if self._keep_runs is not None:
+            gone = await self.store.forget_runs(time.time() - self._keep_runs)
+        return gone if self._keep_sessions_for is None else gone + await self._prune_sessions(self._keep_sessions_for)
+
+    async def _prune_sessions(self, keep_for: float) -> int:
+        before, gone, number = time.time() - keep_for, AT_ONCE, 0
+        while gone == AT_ONCE:
+            ids = await self.store.forget_sessions(before, limit=AT_ONCE)
+            for id in ids:
+                await held.end(SessionRef(self, id).key)
+            gone = len(ids)
+            number += gone
+        return number
 
     async def stop(self, run_id: str, cancellation: Cancellation, *, wait: bool) -> bool:
         """Asks the process that carries this run to stop it; False if none does, or, with `wait`, if it ended

@@ -291,6 +291,17 @@ class Store(Protocol):
         """With its messages, compactions, records, facts, queue and mail. False if there is none."""
         ...
 
+    async def forget_sessions(self, before: float, *, limit: int) -> list[str]:
+        """Deletes sessions that nobody has used since this time (seconds since the epoch); their ids, `limit` at most.
+
+        As `delete`. One that a run has, or waits for, stays.
+        """
+        ...
+
+    async def forget_user(self, user: str) -> None:
+        """Deletes the facts of this user, and the records of runs in which this user talked."""
+        ...
+
     # --- facts ----------------------------------------------------------------------------------------------
 
     async def facts(self, scope: FactScope, *, limit: int | None = None) -> list[Fact]:

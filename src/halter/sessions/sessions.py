@@ -27,10 +27,10 @@ from halter.outcome import RunStatus
 from halter.sessions import given
 from halter.sessions.cutting import whole_cut
 from halter.sessions.deleting import refuse_from_inside, refuse_while_held, stop_all
-from halter.sessions.exporting import Export, ExportInput, exported, read_export
+from halter.sessions.exporting import Export, ExportInput, exported, exported_user, read_export
 from halter.sessions.fact_book import FactBook
 from halter.sessions.opening import opened
-from halter.sessions.place import Place, SessionRef
+from halter.sessions.place import AT_ONCE, Place, SessionRef
 from halter.sessions.port import Conversation, Query, RunQuery, Snapshot, Store
 from halter.sessions.reading import as_next_found, as_read, as_told, compacted, over, sealed
 from halter.sessions.records import Damage, FactScope, Hit, RunRecord, Session
@@ -54,9 +54,10 @@ class Sessions:
     `where`: `None` or `"memory"`, for as long as this process lives; a path, for an SQLite file; a URL, as in
     `postgresql://user@host/name`; or a `Store`. `store_content`: whether records of runs hold what was asked and
     answered; conversations always do. `keep_runs`: seconds after which records are deleted; `None`: never.
-    `patience`: seconds for which a database that is away is waited for. `migrate`: whether tables are made, and brought
-    to this version, at the first use; with `False` a database of another version raises `SessionsUnavailable`, and the
-    command `halter sessions migrate` changes it. Raises `ConfigurationError`.
+    `keep_sessions_for`: seconds after their last use for which sessions are kept; then they are deleted, as `delete`
+    does; `None`: for ever. `patience`: seconds for which a database that is away is waited for. `migrate`: whether
+    tables are made, and brought to this version, at the first use; with `False` a database of another version raises
+    `SessionsUnavailable`, and the command `halter sessions migrate` changes it. Raises `ConfigurationError`.
 
     All methods raise `SessionsUnavailable` if the place fails, and `ConfigurationError` for arguments that cannot be.
     They may be cancelled: what they do happens whole or not at all. Any event loop may use the same object.
@@ -68,6 +69,7 @@ class Sessions:
         *,
         store_content: bool = True,
         keep_runs: float | None = NINETY_DAYS,
+        keep_sessions_for: float | None = None,
         patience: float = 15.0,
         migrate: bool = True,
     ) -> None:
@@ -75,7 +77,13 @@ class Sessions:
         keep_runs = seconds("keep_runs", keep_runs, or_none=True)
         checked.one_of("migrate", migrate, (True, False))
         store, is_shared = opened(where, patience=seconds("patience", patience) or 0.0, migrate=migrate)
-        self._place = Place(lambda: store, store_content=store_content, is_shared=is_shared, keep_runs=keep_runs)
+        self._place = Place(
+            lambda: store,
+            store_content=store_content,
+            is_shared=is_shared,
+            keep_runs=keep_runs,
+            keep_sessions_for=seconds("keep_sessions_for", keep_sessions_for, or_none=True),
+        )
         self._has_begun = not is_shared
         self._is_durable = is_shared
         self._where = store
@@ -206,6 +214,15 @@ class Sessions:
         """
         return exported(over(await self._seen(id)))
 
+    async def export_user(self, user: str) -> Export:
+        """All that is kept of a user, as data that `json.dumps` takes: their sessions, facts, and records of runs."""
+        given.name("user", user)
+        await self._begin()
+        sessions = await self._store.find(Query(user=user, limit=given.ALL))
+        facts = await self._store.facts(FactScope("user", user))
+        runs = await self._store.runs(RunQuery(user=user, limit=given.ALL))
+        return exported_user(user, [await self.export(session.id) for session in sessions], facts, runs)
+
     async def import_(self, data: ExportInput, *, id: str | None = None) -> Session:
         """Makes a session of what `export` gave, also as JSON text. Raises `UsageError` if there is one of its id.
 
@@ -231,6 +248,19 @@ class Sessions:
         if not stop:
             refuse_while_held(await self._store.session(id), await self._store.lost(id))
         return await self._whole(self._delete(id, key))
+
+    async def delete_user(self, user: str) -> int:
+        """Deletes all of a user: their sessions as `delete` does, their facts and records. How many sessions it were.
+
+        Raises `BusyError` inside a run on one of these sessions. Their runs that are live in this process are stopped.
+        """
+        given.name("user", user)
+        await self._begin()
+        deleted = 0
+        while found := await self._store.find(Query(user=user, limit=AT_ONCE)):
+            deleted += sum([await self.delete(session.id) for session in found])
+        await self._whole(self._store.forget_user(user))
+        return deleted
 
     async def end(self, id: str) -> None:
         """Ends what the session holds in this process, such as programs in the background; it may be used again."""
@@ -295,9 +325,10 @@ class Sessions:
         return await self._store.run(id)
 
     async def prune(self) -> int:
-        """Deletes the records of runs that ended more than `keep_runs` seconds ago; how many it were.
+        """Deletes records of runs that ended more than `keep_runs` seconds ago, and sessions that were last used more
+        than `keep_sessions_for` seconds ago; how many it were.
 
-        It happens by itself at the first use in a process.
+        It happens by itself at the first use in a process, and every hour in which it is used.
         """
         await self._begin()
         return await self._place.prune()
@@ -338,7 +369,9 @@ class Sessions:
     # --- what its methods are made of -----------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        if not self._has_begun:
+        if self._has_begun:
+            self._place.in_use()
+        else:
             await self._whole(self._place.ready(self._place.leases.owner))
             self._has_begun = True
 

@@ -28,6 +28,9 @@ class KeptFacts:
         if not facts:
             del self._scopes[scope]
 
+    def forget(self, scope: FactScope) -> None:
+        self._scopes.pop(scope, None)
+
     def forget_session(self, session_id: str) -> None:
         for scope, facts in list(self._scopes.items()):
             self.change(scope, (), [fact.id for fact in facts.values() if fact.session_id == session_id])

@@ -70,6 +70,9 @@ class KeptSession:
         ahead = min(self.queue.values(), key=lambda place: (not place.first, place.ticket), default=None)
         return ahead is None or ahead.ticket == ticket
 
+    def is_unused_since(self, before: float, now: float) -> bool:
+        return self.about.updated_at < before and self.is_free(None, now)
+
     def give(self, turn: Turn, ticket: int | None) -> None:
         self.turn = turn
         if ticket is not None:

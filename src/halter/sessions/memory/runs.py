@@ -80,6 +80,9 @@ class KeptRuns:
     def forget_session(self, session_id: str) -> None:
         self._forget([id for id, record in self._records.items() if record.session_id == session_id])
 
+    def forget_user(self, user: str) -> None:
+        self._forget([id for id, record in self._records.items() if record.user == user])
+
     def _forget(self, run_ids: Iterable[str]) -> int:
         gone = set(run_ids)
         for run_id in gone:

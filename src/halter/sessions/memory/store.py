@@ -293,9 +293,25 @@ class MemoryStore:
 
     async def delete(self, session_id: str) -> bool:
         with _lock:
-            self._runs.forget_session(session_id)
-            self._facts.forget_session(session_id)
-            return self._sessions.pop(session_id, None) is not None
+            return self._delete(session_id)
+
+    def _delete(self, session_id: str) -> bool:
+        self._runs.forget_session(session_id)
+        self._facts.forget_session(session_id)
+        return self._sessions.pop(session_id, None) is not None
+
+    async def forget_sessions(self, before: float, *, limit: int) -> list[str]:
+        with _lock:
+            unused = (id for id, kept in self._sessions.items() if kept.is_unused_since(before, time.monotonic()))
+            gone = list(islice(unused, limit))
+            for id in gone:
+                self._delete(id)
+            return gone
+
+    async def forget_user(self, user: str) -> None:
+        with _lock:
+            self._runs.forget_user(user)
+            self._facts.forget(FactScope("user", user))
 
     # --- facts ----------------------------------------------------------------------------------------------
 

@@ -107,6 +107,10 @@ def _delete(tx: Transaction, *which: sa.ColumnElement[bool]) -> None:
     tx.execute(sa.delete(table).where(*which))
 
 
+def forget_user(tx: Transaction, user: str) -> None:
+    _delete(tx, _is_of(FactScope("user", user)))
+
+
 def forget_session(tx: Transaction, session_id: str) -> None:
     _delete(tx, table.c.session_id == session_id)
 

@@ -154,3 +154,21 @@ def delete(tx: Transaction, session_id: str) -> bool:
     tx.execute(sa.delete(checkpoints).where(checkpoints.c.session_key == row.key))
     tx.execute(sa.delete(sessions).where(sessions.c.key == row.key))
     return True
+
+
+def forget_before(tx: Transaction, before: float, limit: int) -> list[str]:
+    """Those that are free, and that nobody waits for; their ids."""
+    waited_for = sa.select(queue.c.session_id)
+    unused = sa.select(sessions.c.id).where(sessions.c.updated_at < before, sessions.c.holder.is_(None))
+    found = [row.id for row in tx.all(unused.where(sessions.c.id.not_in(waited_for)).limit(limit))]
+    return [id for id in found if _is_unused(locked(tx, id), before) and delete(tx, id)]
+
+
+def _is_unused(row: Any, before: float) -> bool:
+    """Of a locked row: somebody may have come meanwhile."""
+    return row is not None and row.holder is None and row.updated_at < before
+
+
+def forget_user(tx: Transaction, user: str) -> None:
+    facts.forget_user(tx, user)
+    runs.forget(tx, run_table.c.user_id == user)

@@ -195,6 +195,18 @@ class SqlStore:
 
         return await self._write(step)
 
+    async def forget_sessions(self, before: float, *, limit: int) -> list[str]:
+        gone: list[str] = []
+
+        def step(tx: Transaction) -> list[str]:
+            gone.extend(sessions.forget_before(tx, before, limit))
+            return list(dict.fromkeys(gone))
+
+        return await self._write(step)
+
+    async def forget_user(self, user: str) -> None:
+        await self._write(partial(sessions.forget_user, user=user))
+
     # --- facts ----------------------------------------------------------------------------------------------
 
     async def facts(self, scope: FactScope, *, limit: int | None = None) -> list[Fact]:
