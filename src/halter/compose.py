@@ -8,11 +8,11 @@ begins. 4. The composition's answer is that of the part which has the last word.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from halter import checked
+from halter.core.calling import call_function
 from halter.core.context import RunContext
 from halter.core.run import Run
 from halter.core.runnable import Runnable
@@ -147,7 +147,7 @@ class Loop(Composition[T]):
                 speaker = start_part(ctx, part, value, history)
                 ctx.speak_through(speaker)
                 output = await output_of(speaker)
-                is_last = await self._is_last(output, number)
+                is_last = await self._is_last(ctx, output, number)
                 ctx.end_step()
                 if is_last:
                     return output
@@ -157,9 +157,8 @@ class Loop(Composition[T]):
             if speaker is not None:
                 keep_answer(ctx, speaker)
 
-    async def _is_last(self, output: T, number: int) -> bool:
-        said = self.until(output, number) if self.until is not None else False
-        is_enough = await said if inspect.isawaitable(said) else said
+    async def _is_last(self, ctx: RunContext, output: T, number: int) -> bool:
+        is_enough = False if self.until is None else await call_function(ctx, self.until, output, number)
         return bool(is_enough) or number >= self.max_iterations
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from halter import checked, events
 from halter.codec import Unfit
 from halter.compaction.compacting import Compacting
 from halter.core.attempt import Attempt
+from halter.core.calling import call_function
 from halter.core.calls import call_tools
 from halter.core.context import RunContext
 from halter.core.tool_context import ToolContext
@@ -123,8 +123,7 @@ class Turns:
         given = self.agent.instructions
         if isinstance(given, str):
             return given
-        told = given(self.ctx)
-        return checked.text("what instructions() returns", await told if inspect.isawaitable(told) else told)
+        return checked.text("what instructions() returns", await call_function(self.ctx, given, self.ctx))
 
     def _read(self, answer: Message, *, is_last: bool) -> tuple[bool, Any]:
         """The output, or what the model is told is wrong with its answer. Raises `OutputInvalid`."""

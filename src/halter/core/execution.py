@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 from halter import events
 from halter.core import body, finishing, stopping
@@ -257,6 +258,7 @@ class Execution:
         try:
             if self.claims.setdefault("starter", me) is me:
                 home.admit(self)
+                _unstarted.pop(id(self), None)  # it is in the index of the live by now: it can always be found
                 home.submit(lambda: body.launch(self, home))
         except BusyError:
             del self.claims["starter"]  # it may start once the other has ended
@@ -453,6 +455,21 @@ class Execution:
 
     def __repr__(self) -> str:
         return f"<Execution {self.definition.name} {self.id} {self.shown_status}>"
+
+
+_unstarted: dict[int, ref[Execution]] = {}
+
+
+def wait_for_start(execution: Execution) -> None:
+    """Has it found by its id and its tags until it starts, ends, or is dropped."""
+    key = id(execution)
+    _unstarted[key] = ref(execution, lambda _: _unstarted.pop(key, None))
+
+
+def unstarted() -> list[Execution]:
+    """The runs that are made and have not started."""
+    made = [reference() for reference in snapshot(_unstarted)]
+    return [execution for execution in made if execution is not None and execution.result is None]
 
 
 def _depth_under(parent: Execution | None) -> int:

@@ -49,6 +49,7 @@ class Cursor:
         self._batch: Iterator[Event] = iter(())
         self._past_cut = not owning
         self._waits = False
+        self._key = object()  # of its watch on the task that reads
         self.has_told = False  # some of the run's own text
         self._waker: TaskWaker | None = None
         self._reading_task: Callable[[], asyncio.Task[Any] | None] = _nobody
@@ -151,6 +152,19 @@ class Cursor:
         self.is_active = False
         self._execution.log.resumed.wake(threadsafe=True)
 
+    def leave(self) -> None:
+        """Its loop is left, by `break` or by an error: nothing waits for it, and its task owns the run no more.
+
+        A task that is being cancelled leaves its loop as well: it stays the owner until it has ended.
+        """
+        if not self.is_active or self._waits:
+            return
+        self.close()
+        self._waker = None  # the next wait watches its task anew
+        task = self._reading_task()
+        if task is None or task.done() or task.cancelling() == 0:
+            self._watch(None)
+
     def _end(self) -> None:
         self.close()
         error = self._execution.result.error if self._execution.result is not None else None
@@ -218,11 +232,17 @@ class Cursor:
     def _watch_owner(self, task: asyncio.Task[Any] | None) -> None:
         """If the task that reads ends cancelled, in its own loop body too, that is the owner's cancel."""
         execution = self._execution
-        if not self._is_owner or task is None or execution.result is not None or task in execution.on_done:
-            return
-        watch = _OwnerWatch(task, execution)
-        task.add_done_callback(watch)
-        execution.on_done[task] = watch.remove
+        if self._is_owner and task is not None and execution.result is None:
+            self._watch(_OwnerWatch(task, execution, self._key))
+
+    def _watch(self, watch: _OwnerWatch | None) -> None:
+        """The task that has read last is the owner; those that have read before it are not."""
+        execution = self._execution
+        before = execution.on_done.pop(self._key, None)
+        if before is not None:
+            before()
+        if watch is not None:
+            execution.on_done[self._key] = watch.remove
 
     def _disown(self) -> None:
         if self._is_owner:
@@ -294,6 +314,9 @@ class EventReader:
         """Reads no more; stops nothing."""
         self._cursor.close()
 
+    def __del__(self) -> None:
+        self._cursor.leave()  # by `break`, or by an error in the loop's body
+
     def __iter__(self) -> EventReader:
         forbid_blocking("async for event in run")
         return self
@@ -324,7 +347,8 @@ class TextReader:
     def _at_end(self) -> str:
         """What is left to be said."""
         result = self._execution.result
-        said = result.text if result is not None and not self._cursor.has_told else ""
+        is_told = self._cursor.has_told or result is None or result.is_cancelled  # after a stop, nothing more is shown
+        said = "" if is_told or result is None else result.text
         self._cursor.has_told = True
         if not said and result is not None and result.status is RunStatus.FAILED:
             self._check()
@@ -350,6 +374,9 @@ class TextReader:
         """Reads no more; stops nothing."""
         self._cursor.close()
 
+    def __del__(self) -> None:
+        self._cursor.leave()
+
     def close(self) -> None:
         """Reads no more; stops nothing."""
         self._cursor.close()
@@ -374,17 +401,23 @@ class TextReader:
 class _OwnerWatch:
     """Looks at how the owner's task ends, without keeping the run alive after its own end."""
 
-    def __init__(self, task: asyncio.Task[Any], execution: Execution) -> None:
+    def __init__(self, task: asyncio.Task[Any], execution: Execution, key: object) -> None:
+        self._is_off = False
+        self._key = key
         self._task = task
+        task.add_done_callback(self)
         self._loop = task.get_loop()
         self._execution = execution
 
     def __call__(self, task: asyncio.Task[Any]) -> None:
-        self._execution.on_done.pop(task, None)
+        if self._is_off:
+            return
+        self._execution.on_done.pop(self._key, None)
         if task.cancelled() and not self._execution.is_detached:
             self._execution.cancel(reason=CancelReason.CALLER_CANCELLED)
 
     def remove(self) -> None:
+        self._is_off = True
         try:
             self._loop.call_soon_threadsafe(self._task.remove_done_callback, self)
         except RuntimeError:

@@ -16,7 +16,7 @@ from halter.core.budget import Budget, checked_budgets, limits_cost
 from halter.core.cancellation import CancellationToken
 from halter.core.context import RunContext
 from halter.core.current import current_execution
-from halter.core.execution import Execution
+from halter.core.execution import Execution, wait_for_start
 from halter.core.home import LIVE
 from halter.core.options import Keep, OnBusy, RunOptions
 from halter.core.ports import SessionRef
@@ -160,6 +160,7 @@ class Runnable(Generic[T_co]):
         execution = Execution(self, options, above)
         if limits_cost(execution.accounts):
             self.check_price()
+        wait_for_start(execution)
         return Run(execution)
 
     def in_background(self, input: Any = None, **options: Any) -> Run[T_co]:

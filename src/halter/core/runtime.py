@@ -6,15 +6,19 @@ One per event loop; the index of live runs and the observers are the process's.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from typing import Any
 
+from halter import checked
 from halter.core import elsewhere
-from halter.core.execution import Execution
+from halter.core.execution import Execution, unstarted
 from halter.core.home import LIVE, Home, home_here
 from halter.core.lockfree import snapshot
 from halter.core.observers import Observation
-from halter.core.ports import Observer
+from halter.core.ports import Observer, SessionRef
 from halter.core.run import Run
+from halter.core.settings import session_ref
+from halter.errors import ConfigurationError
 from halter.outcome import Cancellation, CancelMode, CancelReason, RunStatus
 
 
@@ -30,14 +34,25 @@ class Runtime:
         return Run.observing(execution) if execution else None
 
     def runs(
-        self, *, tag: str | None = None, status: RunStatus | None = None, session: str | None = None
+        self, *, tag: str | None = None, status: RunStatus | None = None, session: str | SessionRef | None = None
     ) -> list[Run[Any]]:
-        """The live runs of this process, children too, with this tag and status, and on the session of this id."""
-        return [Run.observing(execution) for execution in snapshot(LIVE) if _fits(execution, tag, status, session)]
+        """The live runs of this process, children too, with this tag and status, and on this session.
+
+        Args:
+            tag: One of their tags.
+            status: Their status now.
+            session: The id of a session where `halter.configure(sessions=…)` keeps them, or
+                `Sessions.session(id)` of any place.
+
+        Raises:
+            ConfigurationError: An argument is of another type.
+        """
+        filter = _Filter(tag, status, session)
+        return [Run.observing(execution) for execution in snapshot(LIVE) if filter.fits(execution)]
 
     async def cancel(
         self,
-        id: str,
+        id: str | Run[Any],
         message: str | None = None,
         *,
         reason: CancelReason = CancelReason.USER_STOP,
@@ -45,15 +60,23 @@ class Runtime:
         actor: str | None = None,
         wait: bool = False,
     ) -> bool:
-        """Stops the run with this id, as `Run.cancel`; False if no live run has it. `wait`: until it has ended.
+        """Stops one run, as `Run.cancel` does; returns False if there is no run with this id.
 
         A run of another process is asked to stop through its record, in the sessions that are configured or in use
         here. That process hears of it within half a second. True: it was asked; with `wait`: the run was stopped. A run
-        that has no record, or that still waits for its session's turn, is not found. Raises `SessionsUnavailable` if
-        the run is not in this process and a place that may have it did not answer.
+        that has no record, or that still waits for its session's turn, is not found.
+
+        Args:
+            id: The run's id, or a handle on it. A run of this process that has not started never starts.
+            wait: Return only when it has ended.
+
+        Raises:
+            ConfigurationError: `id` is neither.
+            SessionsUnavailable: The run is not in this process, and a place that may have it did not answer.
         """
-        run = self.find(id)
+        run = id if isinstance(id, Run) else self.find(checked.text("id", id)) or _unstarted(id)
         if run is None:
+            assert isinstance(id, str)
             return await elsewhere.stop(id, Cancellation.of(reason, mode, actor, message), wait=wait)
         in_force = run.cancel(message, reason=reason, mode=mode, actor=actor)
         if wait:
@@ -65,17 +88,29 @@ class Runtime:
         message: str | None = None,
         *,
         tag: str | None = None,
-        session: str | None = None,
+        session: str | SessionRef | None = None,
         reason: CancelReason = CancelReason.USER_STOP,
         mode: CancelMode = CancelMode.IMMEDIATE,
         actor: str | None = None,
         wait: bool = False,
     ) -> list[str]:
-        """Stops the process's live runs (those with this tag, on the session of this id); returns the ids of the roots.
+        """Stops the process's live runs; returns the ids of those that were stopped by themselves, not with a parent.
 
-        What runs in the background goes on: `cancel` stops it, by its id.
+        What runs in the background goes on: `cancel` stops it, by its id. With a tag, runs that are made and have not
+        started are stopped as well: they never start.
+
+        Args:
+            tag: Only those with this tag.
+            session: Only those on this session: an id where `halter.configure(sessions=…)` keeps them, or
+                `Sessions.session(id)` of any place.
+            wait: Return only when they have ended.
+
+        Raises:
+            ConfigurationError: An argument is of another type; nothing is stopped.
         """
-        roots = [Run.observing(execution) for execution in snapshot(LIVE) if _is_root(execution, tag, session)]
+        filter = _Filter(tag, None, session)
+        made = unstarted() if tag is not None and session is None else []
+        roots = [Run.observing(execution) for execution in (*snapshot(LIVE), *made) if filter.is_root(execution)]
         stopped = [run for run in roots if run.cancel(message, reason=reason, mode=mode, actor=actor)]
         if wait:
             await asyncio.gather(*(run.finished() for run in stopped))
@@ -106,20 +141,44 @@ class Runtime:
         return f"<Runtime of {self._home!r}>"
 
 
-def _fits(execution: Execution, tag: str | None, status: RunStatus | None, session: str | None) -> bool:
-    return (
-        (tag is None or tag in execution.options.tags)
-        and (status is None or execution.shown_status is status)
-        and (session is None or execution.session_id == session)
-    )
+class _Filter:
+    """Which runs are meant; checked, so that a mistake is an error and not a stop of nothing."""
+
+    def __init__(self, tag: object, status: object, session: object) -> None:
+        self._tag = None if tag is None else checked.text("tag", tag)
+        self._status = None if status is None else checked.one_of("status", status, tuple(RunStatus))
+        self._has_session = session is not None
+        self._session = _session_key(session)
+
+    def fits(self, execution: Execution) -> bool:
+        return (
+            (self._tag is None or self._tag in execution.options.tags)
+            and (self._status is None or execution.shown_status == self._status)
+            and self._is_on_session(execution)
+        )
+
+    def is_root(self, execution: Execution) -> bool:
+        """True for what is stopped by itself; the rest goes with the run above it."""
+        if execution.root.is_background or not self.fits(execution):
+            return False
+        parent = execution.parent
+        return parent is None or self._tag is not None or (self._has_session and not self._is_on_session(parent))
+
+    def _is_on_session(self, execution: Execution) -> bool:
+        return not self._has_session or execution.session_key == self._session
 
 
-def _is_root(execution: Execution, tag: str | None, session: str | None) -> bool:
-    """True for what is stopped by itself; the rest goes with the run above it."""
-    if execution.root.is_background or not _fits(execution, tag, None, session):
-        return False
-    parent = execution.parent
-    return parent is None or tag is not None or (session is not None and parent.session_id != session)
+def _session_key(given: Any) -> Hashable:
+    """The session's id together with its place: equal ids of two places are two sessions."""
+    if given is not None and not isinstance(given, str) and not callable(getattr(given, "turn", None)):
+        raise ConfigurationError(f"session must be an id or Sessions.session(id), not {type(given).__name__}")
+    ref = session_ref(given)
+    return None if ref is None else ref.turn().key
+
+
+def _unstarted(id: str) -> Run[Any] | None:
+    found = next((execution for execution in unstarted() if execution.id == id), None)
+    return None if found is None else Run.observing(found)
 
 
 def runtime() -> Runtime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -10,6 +9,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from halter import checked
 from halter.agent import Agent, Instructions
+from halter.core.calling import call_function
 from halter.core.context import RunContext
 from halter.core.ports import Model
 from halter.crews.braces import fill, inputs_of, names_in
@@ -78,8 +78,7 @@ class Told:
         self.names = names_in((text,))
 
     async def __call__(self, ctx: RunContext) -> str:
-        own = self._own if isinstance(self._own, str) else self._own(ctx)
-        said = await own if inspect.isawaitable(own) else own
+        said = self._own if isinstance(self._own, str) else await call_function(ctx, self._own, ctx)
         return "\n\n".join(filter(None, (said, fill(self._text, inputs_of(ctx)))))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from halter import checked
 from halter.codec import codec_of
+from halter.core.calling import call_function
+from halter.core.context import RunContext
 from halter.core.runnable import Runnable
 from halter.core.settings import seconds
 from halter.crews.braces import Inputs, fill
@@ -77,12 +78,11 @@ class Task:
             parts += [f'<output task="{name}">\n{text}\n</output>' for name, text in context.items()]
         return "\n\n".join(parts)
 
-    async def refusal_of(self, output: Any) -> str | None:
-        """Why the guardrail does not accept this output; `None` if it does."""
+    async def refusal_of(self, output: Any, ctx: RunContext) -> str | None:
+        """Why the guardrail does not accept this output; `None` if it does. A plain one is called in a thread."""
         if self.guardrail is None:
             return None
-        said = self.guardrail(output)
-        verdict = await said if inspect.isawaitable(said) else said
+        verdict = await call_function(ctx, self.guardrail, output)
         if verdict is None or verdict is True:
             return None
         if isinstance(verdict, str):

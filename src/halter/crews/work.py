@@ -37,7 +37,7 @@ class Work(Runnable[Any]):
         while True:
             attempt = ctx.begin_step()
             output, told = await self._attempt(ctx, history, said)
-            reason = await self.task.refusal_of(output)
+            reason = await self.task.refusal_of(output, ctx)
             ctx.end_step()
             if reason is None:
                 return output

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from halter.agent import Agent
+from halter.core.calling import call_function
 from halter.core.context import RunContext
 from halter.core.ports import Model
 from halter.core.runnable import Runnable
@@ -91,8 +91,7 @@ class Selector(Team):
         return () if chosen is None else (chosen,)
 
     async def _called(self, floor: Floor, names: tuple[str, ...], choose: Choice) -> Chosen:
-        said = choose(floor.ctx.messages, names)
-        chosen = await floor.ask(_Answer(said), None) if inspect.isawaitable(said) else said
+        chosen = await floor.ask(_Answer(choose, floor.ctx.messages, names), None)
         if chosen is not None and chosen not in names:
             raise UsageError(f"{chosen!r} was chosen, and may not speak now; these may: {', '.join(names)}")
         return chosen
@@ -119,12 +118,13 @@ class Selector(Team):
 class _Answer(Runnable[Chosen]):
     """What a function of the caller's takes its time for: a run, so that the team's end stops it."""
 
-    def __init__(self, said: Awaitable[Chosen]) -> None:
-        self._said = said
+    def __init__(self, choose: Choice, *given: Any) -> None:
+        self._choose = choose
+        self._given = given
 
     @property
     def name(self) -> str:
         return "selector"
 
     async def execute(self, ctx: RunContext) -> Chosen:
-        return await self._said
+        return await call_function(ctx, self._choose, *self._given)

@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 import msgspec
 
 from halter import checked
+from halter.core.calling import is_async
 from halter.core.ports import ToolRules
 from halter.core.settings import seconds
 from halter.core.tool_context import ToolContext
@@ -59,7 +60,7 @@ class FunctionTool(Generic[P, R]):
         said = described(fn.__doc__)
         self.fn = fn
         self._arguments = Arguments(fn, said.arguments)
-        self._is_async = _is_async(fn)
+        self._is_async = is_async(fn)
         self._in_process = _in_process(fn, isolation, self._arguments)
         self._compensate = _compensation(compensate)
         self._rule = approvals.Rule(
@@ -123,7 +124,7 @@ class FunctionTool(Generic[P, R]):
         undo, context = self._compensate
         given = arguments if context is None else {**arguments, context: ctx}
         # What gives a coroutine without being async itself is found out only when it has been called.
-        undone: Any = undo(**given) if _is_async(undo) else await ctx.in_thread(undo, **given)
+        undone: Any = undo(**given) if is_async(undo) else await ctx.in_thread(undo, **given)
         if inspect.isawaitable(undone):
             await undone
         return True
@@ -153,11 +154,6 @@ def encoded(value: Any) -> Any:
 
 async def _awaited(returned: Any) -> Any:
     return await returned
-
-
-def _is_async(fn: Callable[..., Any]) -> bool:
-    """True if calling it gives a coroutine: also of an object whose `__call__` is async."""
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
 def _checked_name(fn: Callable[..., Any], given: str | None) -> str:
