@@ -117,7 +117,7 @@ async def cancel_all_runs(chats: Sessions, agent: Agent[str]) -> None:
 
 async def cancel_all_of_the_session(chats: Sessions, agent: Agent[str]) -> None:
     run = agent.run("And now?", session=chats.session("ann")).start()
-    assert await runtime().cancel_all(session="ann", wait=True) == [run.id]
+    assert await runtime().cancel_all(session=chats.session("ann"), wait=True) == [run.id]
 
 
 async def cancel_the_task_that_awaits(chats: Sessions, agent: Agent[str]) -> None:

@@ -41,13 +41,13 @@ async def test_the_runs_of_a_session_are_found_with_those_under_them() -> None:
     waiting = waits.run(session=chats.session("a"), on_busy="enqueue", id="waiting")
     other, none = waits.run(session=chats.session("b")), waits.run()
     await begun(mine, waiting, other, none)
-    found = runtime().runs(session="a")
+    found = runtime().runs(session=chats.session("a"))
     assert {run.id for run in found if run.parent_id is None} == {mine.id, "waiting"}
     assert [run.parent_id for run in found if run.parent_id is not None] == [mine.id]
-    assert ids(runtime().runs(session="a", tag="x")) == {mine.id}
-    assert ids(runtime().runs(session="a", status=RunStatus.QUEUED)) == {"waiting"}
-    assert ids(runtime().runs(session="b")) == {other.id}
-    assert runtime().runs(session="nobody's") == []
+    assert ids(runtime().runs(session=chats.session("a"), tag="x")) == {mine.id}
+    assert ids(runtime().runs(session=chats.session("a"), status=RunStatus.QUEUED)) == {"waiting"}
+    assert ids(runtime().runs(session=chats.session("b"))) == {other.id}
+    assert runtime().runs(session=chats.session("nobody's")) == []
     await runtime().cancel_all(wait=True)
 
 
@@ -59,13 +59,13 @@ async def test_all_runs_of_a_session_are_stopped_and_no_others() -> None:
     )
     other, none = waits.run(session=chats.session("b")), waits.run()
     await begun(mine, waiting, other, none)
-    stopped = await runtime().cancel_all("enough", session="a", actor="anna", wait=True)
+    stopped = await runtime().cancel_all("enough", session=chats.session("a"), actor="anna", wait=True)
     assert set(stopped) == {mine.id, waiting.id}
     for run in (mine, waiting):
         cancellation = (await run.finished()).cancellation
         assert (cancellation.reason, cancellation.actor) == (CancelReason.USER_STOP, "anna")
     assert ids(runtime().runs()) == {other.id, none.id}
-    assert await runtime().cancel_all(session="a") == []
+    assert await runtime().cancel_all(session=chats.session("a")) == []
     await runtime().cancel_all(wait=True)
 
 
@@ -79,8 +79,8 @@ async def test_a_run_on_a_session_of_its_own_is_stopped_without_the_one_above_it
 
     run = above.run(session=chats.session("outer"))
     await begun(run)
-    (inner,) = [each for each in runtime().runs(session="inner") if each.parent_id == run.id]
-    assert await runtime().cancel_all(session="inner", wait=True) == [inner.id]
+    (inner,) = [each for each in runtime().runs(session=chats.session("inner")) if each.parent_id == run.id]
+    assert await runtime().cancel_all(session=chats.session("inner"), wait=True) == [inner.id]
     assert (await run.finished()).output == "cancelled"
 
 
