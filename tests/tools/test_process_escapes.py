@@ -125,7 +125,8 @@ def test_daemons_that_nothing_marks_are_ended_before_the_receipt_says_so(
         before = (*AS_NOBODY, *READS, "--")
         _give_to_nobody(place)
     commands = [
-        line.format(place=place, python=sys.executable) + "; echo ready; sleep 300" for line in DAEMONS.values()
+        line.format(place=place, python=sys.executable) + "; sleep 0.2; echo ready; sleep 300"
+        for line in DAEMONS.values()
     ]
     done = subprocess.run(
         [*before, sys.executable, "-c", PROGRAM, json.dumps(commands)],
