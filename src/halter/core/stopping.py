@@ -162,8 +162,6 @@ def _cut(execution: Execution, request: Cancellation) -> None:
     _close_all(family, mode)
     for member in family:
         _arm_grace(member, mode, execution.options.grace)
-    for member in family:
-        member.settle()
 
 
 def _is_stronger(mode: CancelMode, before: CancelMode | None) -> bool:
