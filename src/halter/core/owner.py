@@ -64,6 +64,14 @@ def is_dead(owner: str) -> bool:
     return owner in _retired or (found is not None and found.is_dead)
 
 
+def is_of_another_boot(owner: str) -> bool:
+    """True if this text names a process that has lived before the machine was started, or on another one."""
+    found, here = Owner.parse(owner.partition("/")[0]), _place()
+    if found is None or not here or found.where.count("-") != here.count("-"):
+        return False
+    return found.where.partition("-")[0] != here.partition("-")[0]
+
+
 def retire(owner: str) -> None:
     """This process says that its own part of this name, an event loop, is no more. From any thread."""
     _retired.add(owner)

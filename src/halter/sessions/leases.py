@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import TYPE_CHECKING
 
+from halter.core import boot_clock
 from halter.core.home import home_here
 from halter.core.lockfree import Wakers
 from halter.core.owner import Owner
@@ -110,5 +111,5 @@ class Leases:
 
 
 def _now() -> tuple[float, float]:
-    """On a clock that does not jump, and on that by which leases in SQLite run out: it does when a machine wakes up."""
-    return time.monotonic(), time.time()
+    """On a clock that stands still while the machine sleeps, and on one that does not."""
+    return time.monotonic(), boot_clock.now()

@@ -107,6 +107,7 @@ class Place:
 
     async def _make_ready(self, owner: str) -> None:
         await recover(self.store, owner)
+        await self.store.sweep()
         await self.prune()
         self._is_ready = True
         self.in_use()

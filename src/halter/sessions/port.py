@@ -217,6 +217,10 @@ class Store(Protocol):
         """What is asked of this owner's runs, each stop and each mail once."""
         ...
 
+    async def sweep(self) -> None:
+        """Removes what dead processes have left besides runs: places in queues, and mail that nobody will read."""
+        ...
+
     # --- run records ----------------------------------------------------------------------------------------
 
     async def record(self, record: RunRecord, *, lease: Lease | None = None) -> None:

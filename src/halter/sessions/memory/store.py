@@ -185,6 +185,9 @@ class MemoryStore:
         with _lock:
             return self._runs.asked(owner)
 
+    async def sweep(self) -> None:
+        """Nothing: queues are looked through when a turn is taken, and no other process can have died."""
+
     # --- run records ----------------------------------------------------------------------------------------
 
     async def record(self, record: RunRecord, *, lease: Lease | None = None) -> None:

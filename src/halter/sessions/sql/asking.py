@@ -17,6 +17,9 @@ from halter.sessions.sql.runs import is_carried
 from halter.sessions.sql.schema import mail, runs
 from halter.sessions.sql.transaction import Transaction
 
+KEPT = 3_600.0  # seconds after a run's end for which it is known that mail was taken
+_was_unread = mail.c.state == "waiting"
+
 
 def ask_to_stop(tx: Transaction, run_id: str, cancellation: Cancellation) -> bool:
     """False if nobody carries the run. Of several stops that were not handed over yet, the first counts, made as strong
@@ -58,6 +61,17 @@ def sort_mail(tx: Transaction, taken: Collection[int], returned: Collection[int]
     for state, numbers in (("taken", taken), ("returned", returned)):
         if numbers:
             tx.execute(sa.update(mail).where(mail.c.key.in_(numbers)).values(state=state, data=b""))
+
+
+def sweep(tx: Transaction) -> None:
+    """Removes mail that nobody will read any more: what was not taken by a run that is over, and what was long ago.
+
+    Who has sent it takes mail that is not there as returned, and looks several times a second.
+    """
+    live = sa.select(runs.c.run_id).where(runs.c.live == 1)
+    tx.execute(sa.delete(mail).where((mail.c.state == "returned") | (mail.c.run_id.not_in(live) & _was_unread)))
+    long_over = sa.select(runs.c.run_id).where(runs.c.live == 0, runs.c.ended_at < tx.clock() - KEPT)
+    tx.execute(sa.delete(mail).where(mail.c.run_id.in_(long_over)))
 
 
 def is_anything_asked(tx: Transaction, owner: str) -> bool:

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from halter.core import boot_clock
+from halter.core.owner import is_of_another_boot
+
 MOST_WORDS = 200  # that are looked for at once
 
 
@@ -22,7 +25,15 @@ class Dialect(Protocol):
         ...
 
     def clock(self) -> sa.ColumnElement[float]:
-        """Seconds since the epoch, where leases run out."""
+        """Seconds since the epoch."""
+        ...
+
+    def lease_clock(self) -> sa.ColumnElement[float]:
+        """The seconds by which leases run out."""
+        ...
+
+    def is_over(self, owner: str, expires_at: float | None, now: float) -> bool:
+        """Whether a lease has run out; `now`: of `lease_clock`."""
         ...
 
     def holds(self, text: sa.ColumnElement[Any], part: str) -> sa.ColumnElement[bool]:
@@ -40,13 +51,22 @@ class Dialect(Protocol):
 
 @dataclass(frozen=True)
 class Sqlite:
-    """One clock for all, since all who use the file are on one machine."""
+    """One clock for all, since all who use the file are on one machine: leases go by one that nobody can set."""
 
     def insert(self, table: sa.Table) -> Any:
         return sqlite.insert(table)
 
     def clock(self) -> sa.ColumnElement[float]:
         return sa.bindparam("clock", callable_=time.time, type_=sa.Double, unique=True)
+
+    def lease_clock(self) -> sa.ColumnElement[float]:
+        return sa.bindparam("lease_clock", callable_=boot_clock.now, type_=sa.Double, unique=True)
+
+    def is_over(self, owner: str, expires_at: float | None, now: float) -> bool:
+        """What began before the machine was started is over. Older versions have written times of the wall clock."""
+        if expires_at is None or is_of_another_boot(owner):
+            return True
+        return expires_at <= (now if boot_clock.is_of_boot(expires_at) else time.time())
 
     def holds(self, text: sa.ColumnElement[Any], part: str) -> sa.ColumnElement[bool]:
         return sa.func.instr(text, sa.literal(part, sa.Text)) > 0
@@ -69,6 +89,12 @@ class Postgresql:
 
     def clock(self) -> sa.ColumnElement[float]:
         return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
+
+    def lease_clock(self) -> sa.ColumnElement[float]:
+        return self.clock()
+
+    def is_over(self, owner: str, expires_at: float | None, now: float) -> bool:
+        return expires_at is None or expires_at <= now
 
     def holds(self, text: sa.ColumnElement[Any], part: str) -> sa.ColumnElement[bool]:
         return sa.func.strpos(text, sa.literal(part, sa.Text)) > 0

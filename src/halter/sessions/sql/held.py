@@ -93,7 +93,7 @@ def packed_known(known: Mapping[FactScope, int]) -> bytes:
 
 @cache
 def _locked(dialect: Dialect) -> sa.Executable:
-    query = sa.select(*ABOUT, *_TURN, dialect.clock().label("now"))
+    query = sa.select(*ABOUT, *_TURN, dialect.lease_clock().label("now"))
     return query.where(sessions.c.id == sa.bindparam("session_id")).with_for_update(of=sessions)
 
 
@@ -117,7 +117,7 @@ def _changed(dialect: Dialect, is_used: bool, is_leased: bool) -> sa.Update:
     if is_used:
         stamps["updated_at"] = dialect.clock()
     if is_leased:
-        stamps["expires_at"] = dialect.clock() + sa.bindparam("lease_for", type_=sa.Double)
+        stamps["expires_at"] = dialect.lease_clock() + sa.bindparam("lease_for", type_=sa.Double)
     statement = sa.update(sessions).where(sessions.c.key == sa.bindparam("which"))
     return statement.values(**stamps) if stamps else statement
 

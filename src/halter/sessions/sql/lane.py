@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,7 +20,7 @@ from halter.errors import TurnLost, UsageError
 
 T = TypeVar("T")
 
-_Call: TypeAlias = tuple[asyncio.Future[Any], Callable[[sa.Connection], Any]]
+_Call: TypeAlias = tuple[asyncio.Future[Any], Callable[[sa.Connection], Any], bool]
 
 
 class Lane:
@@ -34,9 +35,16 @@ class Lane:
 
     async def call(self, fn: Callable[[sa.Connection], T]) -> T:
         """`fn(connection)` in one transaction: committed when it returns, rolled back when it raises."""
+        return await self._call(fn, in_transaction=True)
+
+    async def outside(self, fn: Callable[[sa.Connection], T]) -> T:
+        """`fn(connection)` between two transactions."""
+        return await self._call(fn, in_transaction=False)
+
+    async def _call(self, fn: Callable[[sa.Connection], T], *, in_transaction: bool) -> T:
         calls = self._calls or self._start()
         future: asyncio.Future[T] = self._loop.create_future()
-        calls.put((future, fn))
+        calls.put((future, fn, in_transaction))
         return await future
 
     async def aclose(self) -> None:
@@ -67,12 +75,12 @@ def _work(
 ) -> None:
     connection: sa.Connection | None = None
     while (call := calls.get()) is not None:
-        future, fn = call
+        future, fn, in_transaction = call
         if future.cancelled():
             continue
         try:
             connection = connection or engine.connect()
-            with connection.begin():
+            with connection.begin() if in_transaction else nullcontext():
                 result = fn(connection)
         except BaseException as error:
             connection = _kept(connection, error)

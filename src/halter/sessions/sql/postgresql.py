@@ -81,6 +81,9 @@ class PostgresqlDatabase:
             async with pool.engine.begin() as connection:
                 return await connection.run_sync(fn)
 
+    async def scrub(self) -> None:
+        """Nothing: what was deleted goes with the server's next VACUUM."""
+
     async def aclose(self) -> None:
         pool = home_here().kept.pop(self, None)
         if pool is not None:

@@ -126,7 +126,7 @@ def find(tx: Transaction, query: RunQuery) -> list[RunRecord]:
 def _live(dialect: Dialect, is_of_one: bool) -> Any:
     of_turn = (sessions.c.holder, sessions.c.generation.label("newest"), sessions.c.expires_at)
     asked: Any = (
-        sa.select(*RECORD, runs.c.generation, *of_turn, dialect.clock().label("now"))
+        sa.select(*RECORD, runs.c.generation, *of_turn, dialect.lease_clock().label("now"))
         .select_from(runs.outerjoin(sessions, sessions.c.id == runs.c.session_id))
         .where(runs.c.live == 1)
     )
@@ -149,7 +149,9 @@ def is_carried(tx: Transaction, run_id: str) -> bool:
 
 def _is_lost(tx: Transaction, row: Any) -> bool:
     """Of a row of `_live`."""
-    has_lease = (row.holder, row.newest) == (row.run_id, row.generation) and row.expires_at > row.now
+    has_lease = (row.holder, row.newest) == (row.run_id, row.generation) and not tx.is_over(
+        row.owner, row.expires_at, row.now
+    )
     return tx.is_dead(row.owner) or (row.generation is not None and not has_lease)
 
 

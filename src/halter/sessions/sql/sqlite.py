@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from halter.sessions.sql.schema import VERSION
 
 T = TypeVar("T")
 
+_logger = logging.getLogger("halter")
 LOCKED = 1.0  # seconds that SQLite waits for another process before it says so; then we wait on
 _PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON")  # the last: what is deleted is gone
 
@@ -56,6 +58,16 @@ class SqliteFile:
             return before
 
         return await self._here().writes(fn)
+
+    async def scrub(self) -> None:
+        """What was deleted is still in the log beside the file, until that is written back and cut off."""
+        remains = await self._here().writing.outside(_truncate)
+        if remains:
+            _logger.warning(
+                "what was deleted may still be read in %s-wal: others are reading the file; it goes with the next "
+                "deletion, or when the last process closes the file",
+                self._path,
+            )
 
     async def aclose(self) -> None:
         lanes = home_here().kept.pop(self, None)
@@ -108,6 +120,12 @@ class _Lanes:
     def lose(self) -> None:
         self.writing.lose()
         self.reading.lose()
+
+
+def _truncate(connection: sa.Connection) -> bool:
+    """True if somebody was in the way."""
+    driver: Any = connection.connection.driver_connection
+    return bool(driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
 
 
 def _checked(fn: Callable[[sa.Connection], T], connection: sa.Connection) -> T:

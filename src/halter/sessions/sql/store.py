@@ -8,6 +8,7 @@ by itself (a full disk, a wrong password) is said at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -29,6 +30,7 @@ from halter.sessions.sql.failures import failure_of
 from halter.sessions.sql.transaction import Step, Transaction
 
 T = TypeVar("T")
+_logger = logging.getLogger("halter")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts
 NOTHING = Asked(stops={}, mail=())
@@ -50,6 +52,10 @@ class Database(Protocol):
 
     async def migrate(self) -> int:
         """Brings the database to our version; the version that it had, 0 if it had no tables of ours."""
+        ...
+
+    async def scrub(self) -> None:
+        """Removes what was deleted from where it may still be read."""
         ...
 
     async def aclose(self) -> None: ...
@@ -100,7 +106,7 @@ class SqlStore:
         await self._write(partial(closed, with_compactions=not forget_compactions))
 
     async def cut(self, lease: Lease, to: int, *, of_run: str | None = None) -> None:
-        await self._write(partial(conversations.cut, lease=lease, to=to, of_run=of_run))
+        await self._erase(partial(conversations.cut, lease=lease, to=to, of_run=of_run))
 
     # --- between processes ----------------------------------------------------------------------------------
 
@@ -121,6 +127,13 @@ class SqlStore:
         if not await self._read(partial(asking.is_anything_asked, owner=owner)):
             return NOTHING
         return await self._write(partial(asking.hand_over, owner=owner, nonce=new_id()))
+
+    async def sweep(self) -> None:
+        def step(tx: Transaction) -> None:
+            turns.sweep(tx)
+            asking.sweep(tx)
+
+        await self._write(step)
 
     # --- run records ----------------------------------------------------------------------------------------
 
@@ -193,7 +206,7 @@ class SqlStore:
             was_there = sessions.delete(tx, session_id) or (tx.again and was_there)
             return was_there
 
-        return await self._write(step)
+        return await self._erase(step)
 
     async def forget_sessions(self, before: float, *, limit: int) -> list[str]:
         gone: list[str] = []
@@ -226,7 +239,8 @@ class SqlStore:
         known_upto: int | None = None,
     ) -> bool:
         known = {"session_id": session_id, "known_from": known_from, "known_upto": known_upto}
-        return await self._write(partial(facts.alter, scope=scope, put=put, forget=forget, **known))
+        carry_out = self._erase if forget else self._write
+        return await carry_out(partial(facts.alter, scope=scope, put=put, forget=forget, **known))
 
     async def known(self, session_id: str) -> Mapping[FactScope, int]:
         return await self._read(partial(facts.known, session_id=session_id))
@@ -266,6 +280,15 @@ class SqlStore:
 
     async def _write(self, step: Step[T]) -> T:
         return await self._patiently(self._database.write, step)
+
+    async def _erase(self, step: Step[T]) -> T:
+        """A step that deletes what somebody has said."""
+        result = await self._write(step)
+        try:
+            await self._database.scrub()
+        except Exception as error:  # it is deleted all the same
+            _logger.warning("what was deleted may still be read in files of %s: %s", self._database.where, error)
+        return result
 
     async def _patiently(self, carry_out: Callable[[Callable[[sa.Connection], T]], Any], step: Step[T]) -> T:
         return await self._trying(lambda again: carry_out(partial(self._step, step, again)))

@@ -47,6 +47,10 @@ class Transaction:
     def clock(self) -> sa.ColumnElement[float]:
         return self.dialect.clock()
 
+    def is_over(self, owner: str, expires_at: float | None, now: float) -> bool:
+        """Whether a lease has run out, or its owner has ended. `now`: of the dialect's clock for leases."""
+        return self.dialect.is_over(owner, expires_at, now) or self.is_dead(owner)
+
     def put_words(self, table: sa.TableClause, found: Iterable[tuple[int, Iterable[str]]]) -> None:
         """Words, by the number of what they are the words of."""
         rows = [{"number": number, "found": as_stored(words)} for number, words in found]

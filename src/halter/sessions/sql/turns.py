@@ -89,13 +89,13 @@ def _new(dialect: Dialect) -> Any:
 
 
 def _is_free(tx: Transaction, row: Any) -> bool:
-    return row.holder is None or row.expires_at <= row.now or tx.is_dead(row.owner)
+    return row.holder is None or tx.is_over(row.owner, row.expires_at, row.now)
 
 
 def _is_next(tx: Transaction, row: Any, ticket: int | None) -> bool:
     """True if nobody who waits comes before. Those whose owner is gone wait no longer."""
     waiting = tx.all(_WAITING, session=row.id)
-    gone = [each.key for each in waiting if each.expires_at <= row.now or tx.is_dead(each.owner)]
+    gone = [each.key for each in waiting if tx.is_over(each.owner, each.expires_at, row.now)]
     if gone:
         tx.execute(sa.delete(queue).where(queue.c.key.in_(gone)))
     left = [each for each in waiting if each.key not in gone]
@@ -107,7 +107,9 @@ def wait(tx: Transaction, session_id: str, run_id: str, owner: str, lease_for: f
     if tx.again and (row := tx.first(sa.select(queue.c.key).where(queue.c.nonce == nonce))) is not None:
         return row.key
     who = {"session_id": session_id, "run_id": run_id, "owner": owner, "is_first": int(first), "nonce": nonce}
-    made = tx.execute(sa.insert(queue).values(**who, expires_at=tx.clock() + lease_for)).inserted_primary_key
+    made = tx.execute(
+        sa.insert(queue).values(**who, expires_at=tx.dialect.lease_clock() + lease_for)
+    ).inserted_primary_key
     assert made is not None
     return made[0]
 
@@ -117,9 +119,17 @@ def leave(tx: Transaction, ticket: int) -> None:
 
 
 def renew(tx: Transaction, owner: str, lease_for: float) -> None:
-    until = tx.clock() + lease_for
+    until = tx.dialect.lease_clock() + lease_for
     for table in (sessions, queue):
         tx.execute(sa.update(table).where(table.c.owner == owner).values(expires_at=until))
+
+
+def sweep(tx: Transaction) -> None:
+    """Removes the places in queues of those who are gone."""
+    now = tx.execute(sa.select(tx.dialect.lease_clock())).scalar_one()
+    gone = [each.key for each in tx.all(sa.select(queue)) if tx.is_over(each.owner, each.expires_at, now)]
+    for key in gone:
+        leave(tx, key)
 
 
 def enter_record(tx: Transaction, record: RunRecord, lease: Lease | None) -> None:
