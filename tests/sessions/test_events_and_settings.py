@@ -22,7 +22,7 @@ from halter.core.settings import configure, default_sessions, settings
 from halter.errors import ConfigurationError
 from halter.facts import Facts
 from halter.models.scripted import Scripted, calls
-from halter.sessions import Sessions
+from halter.sessions import FactScope, Sessions
 
 from ..teams.parts import Notes
 from .talks import asked, speaking, stored, talker
@@ -181,7 +181,7 @@ async def test_what_is_learned_is_in_no_record(as_before: None) -> None:
     for run in runtime().runs(tag="memory"):
         await run.finished()
     [record] = await chats.runs(tag="memory")
-    assert [fact.text for fact in await chats.facts.list("s")] == ["Ann has a secret."]
+    assert [fact.text for fact in await chats.facts.list(FactScope("session", "s"))] == ["Ann has a secret."]
     assert (record.status, record.text) == ("completed", "")
     assert record.usage.total > 0
 
