@@ -23,7 +23,8 @@ from halter.errors import (
     StreamTimeout,
 )
 from halter.models import OpenAIChat
-from halter.models.http import ERROR_PATIENCE, LONGEST_RETRY_AFTER, TAIL_PATIENCE, Timeouts, retry_after
+from halter.models.answer_body import TAIL_PATIENCE
+from halter.models.http import ERROR_PATIENCE, LONGEST_RETRY_AFTER, Timeouts, retry_after
 from halter.request import Settings
 from halter.testing import HANG, Answer, MemorySource, SweepOutcome, cancel_sweep
 from halter.testing.memory import (

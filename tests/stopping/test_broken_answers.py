@@ -26,7 +26,7 @@ from halter.errors import (
     ServerFailed,
     StreamTimeout,
 )
-from halter.models import http
+from halter.models import answer_body, http
 from halter.models.http import Timeouts
 from halter.testing.wire_probe import WireProbe
 
@@ -45,7 +45,7 @@ PAUSE = 0.05  # seconds between attempts, in place of half a second
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long the policy's own waits are is proven in virtual time; that they are kept, here."""
     monkeypatch.setattr(http, "_backoff", lambda attempt: PAUSE)
-    monkeypatch.setattr(http, "TAIL_PATIENCE", 0.25)
+    monkeypatch.setattr(answer_body, "TAIL_PATIENCE", 0.25)
 
 
 Ended = tuple[RunResult[Any], list[events.Event]]

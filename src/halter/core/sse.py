@@ -11,6 +11,7 @@ from halter.errors import MalformedStream
 
 LARGEST_FRAME = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+_NO_FIELD = b":\n "  # how lines begin that say nothing
 _LF, _CR = b"\n"[0], b"\r"[0]  # as numbers: `number in bytes` is ten times as fast as `bytes in bytes`
 
 
@@ -27,6 +28,12 @@ class FrameSplitter:
         self._kept = bytearray()  # the beginning of a frame that is not complete
         self._held_cr = False
         self._at_start = True
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether part of a frame is here that is more than comments."""
+        kept = self._kept
+        return bool(kept) and (kept[0] not in _NO_FIELD or b"\ndata" in kept)
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the frames that this read completes, in order."""

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from halter.errors import ConfigurationError
+from halter.net.addresses import is_host
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.1
 
@@ -106,7 +107,7 @@ def _mapping(argument: str, given: object) -> dict[Any, Any]:
 def _checked_url(where: str, text: str, example: str) -> SplitResult:
     try:
         place = urlsplit(text)
-        is_usable = place.scheme in ("http", "https") and bool(place.hostname) and (place.port or 1) > 0
+        is_usable = place.scheme in ("http", "https") and is_host(place.hostname or "") and (place.port or 1) > 0
     except ValueError:
         is_usable = False
         place = SplitResult("", "", "", "", "")

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from halter.core.ports import HttpRequest
 from halter.core.reply import Reply
-from halter.errors import MalformedStream, ProviderError
+from halter.errors import MalformedStream, ProviderError, RateLimited
 from halter.models.error_frames import describe_body, error_from
-from halter.models.http import Decoder
 from halter.models.lenient_json import read_json
+from halter.models.wire import Decoder
+
+
+@contextmanager
+def all_there_is() -> Generator[None]:
+    """For an error that is the whole body of a 200: asked again, the server would say it again, unless it says else."""
+    try:
+        yield
+    except ProviderError as error:
+        if error.status is None and not isinstance(error, RateLimited):
+            error.retryable = False
+        raise
 
 
 class Format:

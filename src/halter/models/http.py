@@ -15,21 +15,19 @@ import time
 from collections.abc import Callable
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Protocol
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from halter import events
 from halter.core.context import RunContext
 from halter.core.ids import new_id
-from halter.core.metering import Allowance, Meter
+from halter.core.metering import Allowance
 from halter.core.ports import ByteSource, ByteStream, HttpRequest
 from halter.core.reply import Reply
-from halter.core.sse import FrameSplitter
 from halter.errors import (
     AuthenticationFailed,
     ConnectionFailed,
     ContextTooLong,
     IncompleteStream,
-    MalformedStream,
     ModelNotFound,
     ProviderError,
     ProviderRefused,
@@ -39,55 +37,16 @@ from halter.errors import (
     StreamTimeout,
 )
 from halter.messages import Message
+from halter.models.answer_body import Body
 from halter.models.redaction import redact
 from halter.models.too_long import excess
 from halter.models.watch import Timeouts, Watch
+from halter.models.wire import Decoder, Wire
+from halter.net.proxies import proxy_for
 
 LARGEST_ERROR_BODY = 64 * 1024
 LONGEST_RETRY_AFTER = 120.0  # seconds; a provider that asks for more is told to the caller instead
 ERROR_PATIENCE = 5.0  # seconds for the body of an error, whose status is here already
-TAIL_PATIENCE = 2.0  # seconds for a body to end after its terminal frame
-
-
-class Decoder(Protocol):
-    """One attempt's wire format: bytes in, deltas into its reply. `is_over`: its terminal frame has come."""
-
-    is_over: bool
-
-    def frame(self, data: bytes) -> None:
-        """The data of one event. Raises `ProviderError` for an error frame, `MalformedStream` for no such format."""
-        ...
-
-    def whole(self, body: bytes) -> None:
-        """A complete answer that was not streamed. Raises as `frame`."""
-        ...
-
-
-class Wire(Protocol):
-    """What policy asks of an adapter."""
-
-    @property
-    def name(self) -> str:
-        """The model, as events name it."""
-        ...
-
-    def begin(self, reply: Reply) -> Decoder: ...
-
-    def resume(self, decoder: Decoder, error: ProviderError) -> HttpRequest | None:
-        """How the rest of an answer is asked for whose connection has failed with `error`; `None` if it is lost."""
-        ...
-
-    async def give_up(self, decoder: Decoder) -> bool:
-        """Nobody goes on with this answer: ends it at the server, too. `False` if it may still be at work there."""
-        ...
-
-    def describe_error(self, body: bytes) -> tuple[str, str | None]:
-        """The message and the code in an error body of any shape."""
-        ...
-
-    def retry_delay(self, body: bytes) -> float | None:
-        """Seconds that an error body asks to wait, for providers that say so there and not in a header."""
-        ...
 
 
 class Http:
@@ -210,12 +169,8 @@ class Http:
                 if request.method == "POST":  # else it was about the rest of an answer, which is billed
                     reply.refund()
                 raise await _refusal(request, stream, wire)
-            if "json" in stream.headers.get("content-type", ""):
-                if reply.meter is not None:
-                    reply.meter.came_whole = True
-                decoder.whole(await _whole(stream, watch))
-            else:
-                await _read_frames(stream, ctx, decoder, reply.meter, watch)
+            label, meter = request.label, reply.meter
+            await Body(stream, ctx, wire, decoder, label=label, meter=meter, watch=watch).read()
 
 
 class _Progress(Watch):
@@ -233,47 +188,6 @@ class _Progress(Watch):
 def _backoff(attempt: int) -> float:
     """Seconds."""
     return 0.5 * 2 ** min(attempt - 1, 4) * random.uniform(0.75, 1.0)
-
-
-async def _read_frames(
-    stream: ByteStream, ctx: RunContext, decoder: Decoder, meter: Meter | None, watch: Watch
-) -> None:
-    splitter = FrameSplitter()
-    feed, frame = splitter.feed, decoder.frame
-
-    def take(chunk: bytes) -> bool:
-        watch.progress()
-        for data in feed(chunk):
-            frame(data)
-        if decoder.is_over:
-            watch.phase("tail", TAIL_PATIENCE)
-        elif meter is not None:
-            meter.after_read()
-        return ctx.is_too_far_ahead()
-
-    while await stream.pump(take):
-        watch.is_paused = True
-        await ctx.drain()
-        watch.resume()
-    if not decoder.is_over:
-        _decode_rest(splitter, decoder)
-
-
-def _decode_rest(splitter: FrameSplitter, decoder: Decoder) -> None:
-    """A last frame without its blank line may be whole, or cut off."""
-    try:
-        for data in splitter.close():
-            decoder.frame(data)
-    except MalformedStream as error:
-        raise IncompleteStream("the answer was cut off within a frame") from error
-
-
-async def _whole(stream: ByteStream, watch: Watch) -> bytes:
-    pieces: list[bytes] = []
-    async for chunk in stream:
-        watch.progress()
-        pieces.append(chunk)
-    return b"".join(pieces)
 
 
 # --- refusals -----------------------------------------------------------------------------------------------
@@ -346,7 +260,7 @@ async def _refusal(request: HttpRequest, stream: ByteStream, wire: Wire) -> Prov
     delay = retry_after(stream.headers.get)
     error = error_of(
         stream.status,
-        f"{request.label} answered {stream.status}: {message or 'no reason given'}",
+        f"{request.label} answered {stream.status}{_by_way_of(request, stream)}: {message or 'no reason given'}",
         code=code,
         retry_after=wire.retry_delay(body) if delay is None else delay,
         request_id=next((stream.headers[name] for name in _REQUEST_IDS if name in stream.headers), None),
@@ -354,6 +268,17 @@ async def _refusal(request: HttpRequest, stream: ByteStream, wire: Wire) -> Prov
     told = stream.headers.get("x-should-retry")  # OpenAI's and Anthropic's servers know better than the status
     error.retryable = {"true": True, "false": False}.get(told or "", error.retryable)
     return error
+
+
+def _by_way_of(request: HttpRequest, stream: ByteStream) -> str:
+    """Where a redirect leads, which is not followed: a key may be meant for one host only. Or who may have said it."""
+    to = stream.headers.get("location")
+    if stream.status < 400 and to:
+        place = urlsplit(urljoin(request.url, to))
+        host = place.netloc.rpartition("@")[2]
+        return f", a redirect to {urlunsplit(place._replace(netloc=host, query='', fragment=''))} (give that base_url)"
+    proxy = proxy_for(request.url) if request.url.startswith("http:") else None
+    return "" if proxy is None else f", by way of the proxy {proxy.url}"
 
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")

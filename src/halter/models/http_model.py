@@ -22,6 +22,7 @@ from halter.models.answer_mode import Shaped, shaped
 from halter.models.answer_tool import AnswerToolFormat
 from halter.models.conversation import with_own_reasoning
 from halter.models.endpoint import Server, encodable, headers_over
+from halter.models.extra import with_extra
 from halter.models.format import Format
 from halter.models.http import Http, Timeouts
 from halter.models.lenient_json import without_lone_surrogates
@@ -38,7 +39,8 @@ class HttpModel:
     answer in one piece. `max_retries`: how often a request is repeated while nothing was shown. `timeouts`: seconds
     for each phase. `connections`: at once to one host, 0 for no limit. `ca_file`: a CA bundle to trust instead of
     the system's. `headers`: more headers, or other values for ours. `extra_body`: more fields for each request, or
-    other values for ours; a field given as `None` is left out. `price`: what its tokens cost, for `result.cost` and for
+    other values for ours: objects are merged field by field, `tools` added to ours, and a field given as `None` is left
+    out; the schema of `output=` cannot be changed. `price`: what its tokens cost, for `result.cost` and for
     budgets in dollars. `source`: another way to the bytes.
 
     Raises `ConfigurationError` for a missing key, for what the provider cannot do, and for arguments that cannot
@@ -48,6 +50,7 @@ class HttpModel:
     server: Server
     features: Features
     family: str = ""  # whose rows of `limits.py` hold for its models
+    schema_path: tuple[str, ...] = ()  # where the answer's schema stands in a body
 
     def __init__(
         self,
@@ -110,10 +113,6 @@ class HttpModel:
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         """The request in the provider's words; its settings are complete. Raises `ConfigurationError`."""
         raise NotImplementedError
-
-    def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body with the fields of `extra_body`, which replace ours."""
-        return body | self._extra_body
 
     def _check_settings(self, settings: Settings) -> None:
         """What the provider takes of each setting, and which go together: its own, then those of each request.
@@ -236,7 +235,7 @@ class HttpModel:
             has_own_tools=self._has_own_tools(),
         )
         self.features.check_parts(self._name, request.messages)
-        body = {name: value for name, value in self._with_extra(self._body(request)).items() if value is not None}
+        body = with_extra(self._body(request), self._extra_body, schema=self.schema_path)
         return HttpRequest(url=self._url(), headers=self._headers, body=encode_body(body), asked=request)
 
     def _url(self) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from halter.errors import ConfigurationError
+from halter.net.addresses import is_host
 
 
 class Proxy(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ def _read(variable: str, text: str) -> Proxy:
         host, port = place.hostname, place.port
     except ValueError:
         host = port = place = None
-    if place is None or not host:
+    if place is None or not host or not is_host(host):
         raise ConfigurationError(f"{variable} must be a URL such as 'http://proxy.example:3128'")
     if place.scheme not in ("http", "https"):
         raise ConfigurationError(f"{variable} names a {place.scheme} proxy: only http and https proxies can be used")

@@ -29,7 +29,7 @@ from halter.core.context import RunContext
 from halter.core.home import home_here
 from halter.core.ports import LARGEST_READ, HttpRequest, Progress
 from halter.core.threads import call_in_thread
-from halter.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed
+from halter.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, MalformedStream
 from halter.net.addresses import is_public
 from halter.net.proxies import proxy_for
 from halter.outcome import Ended
@@ -66,10 +66,17 @@ class SocketSource:
             exchange.response = await self._pool().request(request, self._ssl)
             if exchange.response.status == PROXY_REFUSED:
                 raise _refused_by_proxy(request)
+            _check_encoding(request.label, exchange.response.headers.get("Content-Encoding", ""))
             yield _Body(exchange.response, request.label)
         except aiohttp.ClientHttpProxyError as error:
             if error.status == PROXY_REFUSED:
                 raise _refused_by_proxy(request) from error
+            raise _no_tunnel(request, error) from error
+        except aiohttp.ClientProxyConnectionError as error:
+            raise ConnectionFailed(f"{request.label}: {_proxy_of(request)} cannot be reached: {error}") from error
+        except aiohttp.ClientResponseError as error:  # a body of which aiohttp cannot read the encoding
+            if "content-encoding" in error.message:
+                raise _unread_encoding(request.label, error.message) from error
             raise _failure(request.label, error) from error
         except aiohttp.ClientError as error:
             raise _failure(request.label, error) from error
@@ -107,10 +114,36 @@ def _failure(label: str, error: Exception) -> ConnectionFailed:
 
 def _refused_by_proxy(request: HttpRequest) -> AuthenticationFailed:
     """Without what the proxy says: it may repeat what it was told."""
-    proxy = proxy_for(request.url)
-    place = "no proxy that we know of" if proxy is None else f"the proxy {proxy.url}"
-    said = f"{request.label}: 407 by {place}: see the user and the password in its URL, in the environment"
+    said = f"{request.label}: 407 by {_proxy_of(request)}: see the user and the password in its URL, in the environment"
     return AuthenticationFailed(said, status=PROXY_REFUSED)
+
+
+def _proxy_of(request: HttpRequest) -> str:
+    proxy = proxy_for(request.url)
+    return "no proxy that we know of" if proxy is None else f"the proxy {proxy.url}"
+
+
+def _no_tunnel(request: HttpRequest, error: aiohttp.ClientHttpProxyError) -> ConnectionFailed:
+    """A proxy that lets nobody through to this host does not the next time either, unless it is its own trouble."""
+    said = f"{request.label}: {_proxy_of(request)} refused the connection: {error.status} {error.message}"
+    refusal = ConnectionFailed(said.rstrip(), status=error.status)
+    refusal.retryable = error.status >= 500 or error.status in (408, 429)
+    return refusal
+
+
+_READABLE = frozenset(("", "identity", "gzip", "deflate", "br", "zstd"))  # the last two where aiohttp finds a library
+
+
+def _check_encoding(label: str, encoding: str) -> None:
+    if encoding.strip().lower() not in _READABLE:
+        raise _unread_encoding(label, f"Content-Encoding: {encoding}")
+
+
+def _unread_encoding(label: str, said: str) -> MalformedStream:
+    return MalformedStream(
+        f"{label}: the answer is compressed in a way that cannot be read here, though none was asked for ({said}): "
+        "turn compression off at the server or the proxy before it"
+    )
 
 
 class _Body:

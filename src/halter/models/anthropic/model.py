@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -65,6 +65,7 @@ class Anthropic(HttpModel):
     )
     features = ANTHROPIC_FEATURES
     family = FAMILY
+    schema_path = ("output_config", "format")
 
     async def respond(self, request: ModelRequest, ctx: RunContext) -> Message:
         """Streams one answer and returns it whole, also one that was paused. Else as `HttpModel`.
@@ -91,12 +92,6 @@ class Anthropic(HttpModel):
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         return anthropic_body(request, model=self._model, provider=self._wire.provider, stream=self._stream)
-
-    def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
-        whole, more = super()._with_extra(body), self._extra_body.get("tools")
-        if isinstance(more, list) and "tools" in body:
-            whole["tools"] = [*body["tools"], *cast("list[Any]", more)]
-        return whole
 
     def _check_settings(self, settings: Settings) -> None:
         check_settings(settings, self._model)

@@ -25,7 +25,7 @@ from halter.models.anthropic.frames import (
     usage_of,
 )
 from halter.models.error_frames import is_error
-from halter.models.format import Format
+from halter.models.format import Format, all_there_is
 
 _KNOWN_DELTAS = frozenset(("text_delta", "thinking_delta", "input_json_delta", "signature_delta", "citations_delta"))
 
@@ -74,7 +74,8 @@ class AnthropicDecoder:
         fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
         answer = salvage(Answer, fields)
         if answer.content is None:
-            self._raise_if_error(fields)
+            with all_there_is():
+                self._raise_if_error(fields)
             raise MalformedStream(f"{self._wire.name}: no answer in {self._wire.beginning(body)}")
         for index, block in enumerate(answer.content):
             if isinstance(block, dict):

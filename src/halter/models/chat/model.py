@@ -39,6 +39,7 @@ class ChatModel(HttpModel):
     """A model of this format; `dialect`: its server's own words."""
 
     features = CHAT_FEATURES
+    schema_path = ("response_format",)
     dialect: Dialect = OPENAI
 
     def _route(self) -> str:

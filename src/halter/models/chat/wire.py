@@ -15,7 +15,7 @@ from halter.models.chat.calls import Calls
 from halter.models.chat.frames import UNFIT, Choice, Chunk, Delta, TokenCounts, decode_chunk, salvage, usage_of
 from halter.models.chat.reasoning_details import ReasoningDetails
 from halter.models.error_frames import is_error
-from halter.models.format import Format
+from halter.models.format import Format, all_there_is
 
 
 class ChatWire(Format):
@@ -66,10 +66,12 @@ class ChatDecoder:
         choices = chunk.choices or []
         for choice in choices:
             _number_calls(choice)
-        self._take(chunk)
         if all(choice.index for choice in choices):
-            self._raise_if_error(fields)
+            with all_there_is():
+                self._take(chunk)
+                self._raise_if_error(fields)
             raise MalformedStream(f"{self._wire.name}: no answer in {self._wire.beginning(body)}")
+        self._take(chunk)
         if not _is_unfinished(fields):
             self._end()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, urlunsplit
 
 from halter.features import Features
@@ -36,6 +36,7 @@ class Gemini(HttpModel):
     )
     family = "gemini"
     features = Features(settings=SETTINGS, images=True, files=True, tools=True, tool_choice=True, output=True)
+    schema_path = ("generationConfig", "responseJsonSchema")
 
     def _authorization(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
@@ -51,10 +52,6 @@ class Gemini(HttpModel):
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         address = urlunsplit(self._base._replace(path=f"{self._base.path}{self._version()}", query=""))
         return gemini_body(request, model=self._model, address=address)
-
-    def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
-        extra = self._extra_body
-        return body | {name: _joined(body.get(name), theirs) for name, theirs in extra.items()}
 
     def _check_settings(self, settings: Settings) -> None:
         check_settings(settings, self._model)
@@ -72,13 +69,3 @@ class Gemini(HttpModel):
     def _version(self) -> str:
         """What the base URL lacks of one."""
         return "" if _VERSION.search(self._base.path) else "/v1beta"
-
-
-def _joined(ours: Any, theirs: Any) -> Any:
-    """Both lists, or both objects field by field, without what they give as `None`; else theirs."""
-    if isinstance(ours, list) and isinstance(theirs, list):
-        return [*cast("list[Any]", ours), *cast("list[Any]", theirs)]
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        both = cast("dict[str, Any]", ours) | cast("dict[str, Any]", theirs)
-        return {name: value for name, value in both.items() if value is not None}
-    return theirs

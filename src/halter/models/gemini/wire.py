@@ -8,6 +8,7 @@ goes back on it; unsigned text that comes in a row is one part. 4. Only the cand
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Literal, cast
 
 import msgspec
@@ -16,7 +17,7 @@ from halter.core.reply import Reply
 from halter.errors import MalformedStream, ProviderError, RequestRejected, ServerFailed
 from halter.messages import Text, ToolCall
 from halter.models.error_frames import is_error
-from halter.models.format import Format
+from halter.models.format import Format, all_there_is
 from halter.models.gemini.errors import read_status, status_of
 from halter.models.gemini.frames import (
     UNFIT,
@@ -95,7 +96,8 @@ class GeminiDecoder:
         value = self._wire.read(body)
         frames = cast("list[Any]", value) if isinstance(value, list) else [value]
         for frame in frames:
-            self._take_value(frame)
+            with nullcontext() if isinstance(frame, dict) and "candidates" in frame else all_there_is():
+                self._take_value(frame)
         if not self.is_over and self._reply.assembly.is_empty:
             raise MalformedStream(f"{self._wire.name}: no answer in {self._wire.beginning(body)}")
 

@@ -30,9 +30,10 @@ from halter.errors import (
     StreamTimeout,
 )
 from halter.models.format import Format
-from halter.models.http import Decoder, error_of
+from halter.models.http import error_of
 from halter.models.responses.frames import UNFIT
 from halter.models.responses.wire import ResponsesDecoder, ResponsesWire
+from halter.models.wire import Decoder
 
 TRIES = 5  # in a row, without a new event
 CANCEL_PATIENCE = 2.0  # seconds; what is not answered by then is abandoned

@@ -50,6 +50,7 @@ class OpenAIResponses(HttpModel):
     server = msgspec.structs.replace(OpenAIChat.server, prefix="openai-responses")
     family = FAMILY
     features = RESPONSES_FEATURES
+    schema_path = ("text", "format")
 
     def __init__(
         self,

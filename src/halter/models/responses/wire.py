@@ -13,7 +13,7 @@ from typing import Any
 from halter.core.reply import Reply
 from halter.errors import MalformedStream, ServerFailed
 from halter.models.error_frames import is_error
-from halter.models.format import Format
+from halter.models.format import Format, all_there_is
 from halter.models.redaction import redacted
 from halter.models.responses.frames import (
     UNFIT,
@@ -86,14 +86,15 @@ class ResponsesDecoder:
         take = _TAKE.get(event.type)
         if take is not None:
             take(self, event)
-        elif event.type in ("", "error", "response.error"):
+        elif event.type == "response.error" or not event.type.startswith("response."):
             self._raise_if_error(self._wire.read(data))
 
     def whole(self, body: bytes) -> None:
         """A complete answer that was not streamed. Raises as `frame`, also for JSON without an answer."""
         fields = fields_of(self._wire.read(body))
         if not isinstance(fields.get("output"), list) and not fields.get("status"):
-            self._raise_if_error(fields)
+            with all_there_is():
+                self._raise_if_error(fields)
             raise MalformedStream(f"{self._wire.name}: no answer in {self._wire.beginning(body)}")
         self.response_id = text_in(fields, "id") or self.response_id
         if fields.get("status") not in _UNFINISHED:
