@@ -232,11 +232,13 @@ class _Handler(ResponseHandler):
     was_asked = True  # a proxy, for a tunnel, before the connection serves anybody
 
     def data_received(self, data: bytes) -> None:
-        if self.was_asked:
-            super().data_received(data)
+        if not self.was_asked:
+            self.refuse()
+            return
+        super().data_received(data)
         if self.pump is not None:
             self.pump.pull()
-        if not self.was_asked and (data or self.should_close):  # also what came in one read with the end of an answer
+        if not self.was_asked and self.should_close:  # the answer has ended within this read, and more came with it
             self.refuse()
 
     def rest(self) -> None:
@@ -427,9 +429,14 @@ def _ask(connection: aiohttp.connector.Connection) -> None:
     """From here on an answer may come; one that is there by now is none."""
     protocol, connector = connection.protocol, connection._connector
     if isinstance(protocol, _Handler) and isinstance(connector, _Connector):
-        if connector.has_unread(protocol):
+        if not _is_encrypted(protocol) and connector.has_unread(protocol):
             protocol.refuse()
         protocol.was_asked = True
+
+
+def _is_encrypted(protocol: ResponseHandler) -> bool:
+    """Then what the kernel holds may be TLS's own, as the tickets that a server sends behind its handshake."""
+    return protocol.transport is not None and protocol.transport.get_extra_info("sslcontext") is not None
 
 
 class _Connector(aiohttp.TCPConnector):
