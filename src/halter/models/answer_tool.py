@@ -8,7 +8,7 @@ from halter.core.ports import HttpRequest
 from halter.core.reply import Reply
 from halter.errors import ProviderError
 from halter.models.format import Format
-from halter.models.http import Decoder
+from halter.models.wire import Decoder
 
 
 class AnswerToolFormat(Format):
