@@ -58,6 +58,7 @@ class Execution:
         self.options = options
         self.id = options.id or new_id()
         self.parent = parent
+        self.pool: str | None = None  # the executor in whose thread it was made, if that is no run's
         self.depth: int = _depth_under(parent)
         self.root: Execution = parent.root if parent else self
         self.log = parent.log if parent else Log()

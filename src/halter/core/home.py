@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from halter.core import stopping, watchdog
+from halter.core.executors import carry_context
 from halter.core.lasting import LastingTask
 from halter.core.lockfree import snapshot
 from halter.core.threads import background_loop, background_thread_id, is_background
@@ -52,6 +53,7 @@ class Home:
         self._is_awake = False
         self._shutdowns = 0
         self._keeper: AsyncGenerator[None, None] | None = None
+        self._plain_executors = carry_context(loop)
 
     # --- reaching it ----------------------------------------------------------------------------------------
 
@@ -229,6 +231,7 @@ class Home:
         await self.shut_down()
         for _ in range(TICKS_AT_THE_END):
             await asyncio.sleep(0)
+        self._plain_executors()
         _homes.pop(self.loop, None)
 
     def __repr__(self) -> str:

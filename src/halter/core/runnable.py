@@ -5,6 +5,7 @@ A definition is immutable: one object serves any number of runs at once, on any 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
@@ -17,6 +18,7 @@ from halter.core.cancellation import CancellationToken
 from halter.core.context import RunContext
 from halter.core.current import current_execution
 from halter.core.execution import Execution, wait_for_start
+from halter.core.executors import pool_here, warn_if_outside
 from halter.core.home import LIVE
 from halter.core.options import Keep, OnBusy, RunOptions
 from halter.core.ports import SessionRef
@@ -157,7 +159,11 @@ class Runnable(Generic[T_co]):
             self.check_options(options)
             if defaults.record_runs and above is None:
                 options = replace(options, session=default_sessions().record())
+        pool = pool_here() if above is None and asyncio._get_running_loop() is None else None
+        if parent is INHERIT:
+            warn_if_outside(self.name, pool, LIVE)
         execution = Execution(self, options, above)
+        execution.pool = pool
         if limits_cost(execution.accounts):
             self.check_price()
         wait_for_start(execution)
