@@ -163,6 +163,27 @@ class OutputInvalid(ProviderBroke):
         self.reasons = reasons
 
 
+# --- a Halter server ----------------------------------------------------------------------------------------
+
+
+class ServerRefused(HalterError):
+    """A Halter server answered with a problem. `status`: of HTTP; `code`: its word; `retry_after`: seconds."""
+
+    def __init__(self, message: str, *, status: int, code: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
+
+
+class RemoteError(HalterError):
+    """A run on a server failed. `kind`: the name of the exception there."""
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
 # --- tools ----------------------------------------------------------------------------------------------
 
 

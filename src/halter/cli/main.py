@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import halter
+from halter.cli.runs import add_runs
 from halter.cli.serve import add_keys, add_serve
 from halter.cli.sessions import add_sessions
 from halter.errors import HalterError, UsageError
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     add_sessions(commands.add_parser("sessions", help="look after a database in which sessions are kept"))
     add_serve(commands.add_parser("serve", help="serve the agents of a module over HTTP"))
     add_keys(commands.add_parser("keys", help="make, list and revoke a server's API keys"))
+    add_runs(commands.add_parser("runs", help="list, show, watch and stop the runs of a server"))
     return parser
 
 
