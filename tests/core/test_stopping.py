@@ -804,3 +804,26 @@ def test_the_order_of_tasks_does_not_matter_to_a_stop(check_log: Any) -> None:
         check_log([event async for event in handle.events()])
 
     assert schedule_sweep(scenario, seeds=range(100)) == 100
+
+
+# -- a stop made stronger
+
+
+@virtual
+async def test_a_stop_made_stronger_has_no_more_time_than_the_first() -> None:
+    """The grace counts from the first stop that cut the run."""
+
+    @runnable
+    async def body(ctx: Any) -> None:
+        while asyncio.get_running_loop().time() < 20:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(20)
+
+    handle = body.run(grace=4).start()
+    await asyncio.sleep(1)
+    handle.cancel(mode=CancelMode.DRAIN_TOOLS)
+    await asyncio.sleep(3)
+    handle.cancel(mode=CancelMode.IMMEDIATE)
+    await handle.finished()
+    assert asyncio.get_running_loop().time() == 5
+    await asyncio.sleep(20)
