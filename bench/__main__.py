@@ -14,6 +14,7 @@ from bench.formats import measure_formats
 from bench.imports import measure_imports
 from bench.memory import measure_held, measure_idle
 from bench.rounds import Options
+from bench.served import measure_idle_streams, measure_served, measure_stops_over_http
 from bench.sessions import measure_turns, measure_writing
 from bench.stop import measure_crowd, measure_stop_on_asyncio, measure_stop_on_uvloop
 from bench.stored import measure_loading, measure_searching
@@ -38,6 +39,10 @@ SUBJECTS: dict[str, tuple[Sequence[Measure], str]] = {
     "sessions": (
         (measure_turns, measure_writing, measure_loading, measure_searching),
         "what a session adds, a hundred writing at once, 10,000 messages",
+    ),
+    "server": (
+        (measure_served, measure_stops_over_http, measure_idle_streams),
+        "CPU per token through the server, against what one would write; stops over HTTP; memory of a stream",
     ),
     "memory": ((measure_idle, measure_held), "of an idle stream, and of a long run that is held"),
     "import": ((measure_imports,), "how long `import halter` takes"),

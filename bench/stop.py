@@ -99,7 +99,7 @@ class Stopper:
 
 def trials(candidate: str, states: list[str], sources: list[str], count: int, crowd: int, loop: str) -> Cells:
     """`count` stops of each kind in random order, while `crowd` other streams are read in the same process."""
-    _allow_files()
+    allow_files()
     with ExitStack() as stack:
         wire = stack.enter_context(Wire.start())
         others = [stack.enter_context(Wire.start()) for _ in range(CROWD_WIRES if crowd else 0)]
@@ -205,7 +205,7 @@ def _give_cores(provider: int) -> None:
         os.sched_setaffinity(provider, others)
 
 
-def _allow_files() -> None:
+def allow_files() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
