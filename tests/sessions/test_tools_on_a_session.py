@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from halter import Agent, CancelMode, Run, RunContext, Usage, events, runnable
-from halter.core.history import MAY_HAVE_RUN, NOT_RUN
+from halter.core.history import MAY_HAVE_RUN, NOT_RUN, UNFINISHED
 from halter.messages import Message, ToolResult
 from halter.models.scripted import Scripted, calls
 from halter.outcome import CancelReason
@@ -69,7 +69,7 @@ async def test_a_question_that_a_stop_takes_back_is_no_run_in_the_stored_history
     agent = Agent(Scripted(calls("delete", path="/tmp/x"), "All right."), tools=[delete])
     run = agent.run("Delete it.", session=chats.session("s")).start()
     await until_event(run, events.InputRequested)
-    assert results_in(await stored(chats)) == [], "nothing is said of what is not known yet"
+    assert results_in(await stored(chats)) == [UNFINISHED]
     run.cancel(mode=mode)
     result = await run.finished()
     assert (result.is_cancelled, ran) == (True, [])
