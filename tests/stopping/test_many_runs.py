@@ -228,7 +228,8 @@ async def test_a_reader_that_stops_reading_holds_the_provider_up(
     agent = adapter.agent(url, source=SocketSource(ca_file=wire.ca_file if over_tls else None))
     run = agent.run("flood")
     seen = 0
-    async for _ in run.text_stream():
+    texts = run.text_stream()  # kept: a reader that is dropped holds nothing up
+    async for _ in texts:
         seen += 1
         if seen == 100:
             break
@@ -239,7 +240,7 @@ async def test_a_reader_that_stops_reading_holds_the_provider_up(
         assert len(sizes) < 100, sizes
     assert sizes[-1] < 2_000_000
     # It goes on as soon as it is read again, and where it was.
-    async for text in run.text_stream():
+    async for text in texts:
         assert text == f"t{seen} "
         seen += 1
         if seen == 5000:
@@ -256,7 +257,8 @@ async def test_a_reader_that_stops_reading_holds_the_provider_up(
 async def test_a_stop_wakes_a_stream_that_its_reader_has_paused(wire: WireProbe, adapter: Adapter) -> None:
     """The reader sleeps, the source is paused, and nobody reads again: the stop is as quick as ever."""
     run = adapter.agent(wire.url("steady(2000000,0)")).run("flood")
-    async for _ in run.text_stream():
+    texts = run.text_stream()
+    async for _ in texts:
         break
     await asyncio.sleep(0.2)
     asked = time.monotonic()
