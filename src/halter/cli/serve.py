@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 from halter.errors import ConfigurationError
@@ -26,6 +28,8 @@ def add_serve(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--{name}", default=_environment(name, default), metavar=metavar, help=text)
     command.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="serve this Host as well")
     command.add_argument("--no-keys", action="store_true", help="serve other machines without keys: anyone may do all")
+    command.add_argument("--otel", action="store_true", default=_asks_for_traces(), help=_OTEL)
+    command.add_argument("--otel-content", action="store_true", help="traces also hold inputs, answers and results")
     command.add_argument("--reload", action="store_true", help="start anew when a file changes; for development")
     command.set_defaults(command=_serve)
 
@@ -42,6 +46,24 @@ _OPTIONS = (
     ("audit", None, "FILE", "where to record who did what, as JSON lines"),
     ("log-format", "text", "FORM", "text or json (default %(default)s)"),
 )
+
+
+_OTEL = "send traces to OTEL_EXPORTER_OTLP_ENDPOINT by OTLP over HTTP; so it is where that is set"
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+def _asks_for_traces() -> bool:
+    """Whether the environment asks for traces, and OpenTelemetry is here to make them."""
+    if os.environ.get("HALTER_OTEL", "0") not in ("", "0"):
+        return True
+    return any(map(os.environ.get, _ENDPOINTS)) and _has_exporter()
+
+
+def _has_exporter() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _environment(name: str, default: str | None) -> str | None:
@@ -96,7 +118,21 @@ def _serve_once(options: argparse.Namespace) -> int:
         audit=options.audit,
     )
     set_up_logs(options.log_format)
-    return serve(app, address, grace=grace, on_ready=lambda url: _greet(url, runnables, has_keys=bool(options.keys)))
+    with _traced(app, options):
+        return serve(
+            app, address, grace=grace, on_ready=lambda url: _greet(url, runnables, has_keys=bool(options.keys))
+        )
+
+
+def _traced(app: Any, options: argparse.Namespace) -> AbstractContextManager[object]:
+    """Within this block runs are traced, if that was asked for, as parts of their callers' traces."""
+    if not options.otel:
+        return nullcontext()
+    from halter.otel.exporting import exporting
+    from halter.otel.incoming import IncomingTrace
+
+    app.add_middleware(IncomingTrace)
+    return exporting(content=options.otel_content)
 
 
 def _check_reach(options: argparse.Namespace) -> None:
