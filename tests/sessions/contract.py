@@ -1065,6 +1065,33 @@ async def sessions_are_found_by_what_is_asked_newest_first(open: Open) -> None:
     assert await found(offset=9) == ""
 
 
+AWKWARD_PREFIXES = ("a%/", "a_/", "A/", "a\\/", "a\n/", "a\0/", "\ud800/", "ü/")
+
+
+@part_of_the_contract
+async def sessions_and_messages_are_found_within_a_prefix_and_not_deeper(open: Open) -> None:
+    store = open()
+    ids = ("s", "a/s", "a/t", "a/deep/s", "ab/s", "aX/s", *(prefix + "s" for prefix in AWKWARD_PREFIXES))
+    for stamp, id in enumerate(ids):
+        await store.create(Session(id=id, user=id[-1], updated_at=float(stamp)), [Message.user("wine")])
+
+    async def found(prefix: str | None, **more: Any) -> list[str]:
+        """Looked for in both ways."""
+        sessions = [session.id for session in await store.find(Query(prefix=prefix, **more))]
+        assert [hit.session_id for hit in await store.search("wine", prefix=prefix, **more)] == sessions
+        return sessions
+
+    assert await found(None) == list(reversed(ids))
+    assert await found("") == ["s"]
+    assert await found("a/") == ["a/t", "a/s"]
+    assert await found("a/", user="s") == ["a/s"]
+    assert await found("a/", limit=1) == ["a/t"]
+    assert await found("a/s") == ["a/s"]
+    assert await found("b/") == []
+    for prefix in AWKWARD_PREFIXES:
+        assert await found(prefix) == [prefix + "s"]
+
+
 # --- search -------------------------------------------------------------------------------------------------
 
 

@@ -110,8 +110,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions, newest first. `text`: words that must all occur in its title or its messages."""
+    """Which sessions, newest first. `text`: words that must all occur in its title or its messages.
 
+    `prefix`: the id begins with it and has no `/` behind it; with `""` the id has no `/` at all.
+    """
+
+    prefix: str | None = None
     user: str | None = None
     tag: str | None = None
     text: str | None = None
@@ -279,9 +283,15 @@ class Store(Protocol):
     async def find(self, query: Query) -> list[Session]: ...
 
     async def search(
-        self, text: str, *, user: str | None = None, session_id: str | None = None, limit: int = 20
+        self,
+        text: str,
+        *,
+        prefix: str | None = None,
+        user: str | None = None,
+        session_id: str | None = None,
+        limit: int = 20,
     ) -> list[Hit]:
-        """Messages in which all these words occur, the newest first."""
+        """Messages in which all these words occur, the newest first. `prefix`: of the session's id, as in `Query`."""
         ...
 
     async def cut(self, lease: Lease, to: int, *, of_run: str | None = None) -> None:

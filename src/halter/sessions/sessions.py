@@ -271,6 +271,7 @@ class Sessions:
     async def list(
         self,
         *,
+        prefix: str | None = None,
         user: str | None = None,
         tag: str | None = None,
         text: str | None = None,
@@ -279,16 +280,29 @@ class Sessions:
     ) -> Found:
         """The sessions of this user, with this tag, and with all words of this text in their title or in one message.
 
-        The one that was used last comes first; `limit` at most, without the first `offset`.
+        `prefix`: only ids that begin with it and have no `/` behind it: `"acme/"` finds `"acme/chat"`, and neither
+        `"acme/old/chat"` nor `"chat"`. The one that was used last comes first; `limit` at most, without the first
+        `offset`.
         """
-        found = given.texts(user=user, tag=tag, text=text)
+        found = given.texts(prefix=prefix, user=user, tag=tag, text=text)
         query = Query(**found, **given.page(limit, offset))
         await self._begin()
         return await self._store.find(query)
 
-    async def search(self, text: str, *, user: str | None = None, session: str | None = None, limit: int = 20) -> Hits:
-        """The messages in which all these words occur, of this user or this session, the newest first."""
-        where = given.texts(user=user, session_id=session)
+    async def search(
+        self,
+        text: str,
+        *,
+        prefix: str | None = None,
+        user: str | None = None,
+        session: str | None = None,
+        limit: int = 20,
+    ) -> Hits:
+        """The messages in which all these words occur, of this user or this session, the newest first.
+
+        `prefix`: of the sessions' ids, as in `list`.
+        """
+        where = given.texts(prefix=prefix, user=user, session_id=session)
         limit = given.most(limit)
         checked.text("text", text)
         await self._begin()

@@ -283,11 +283,18 @@ class MemoryStore:
             return [kept.session for kept in islice(found, query.offset, query.offset + query.limit)]
 
     async def search(
-        self, text: str, *, user: str | None = None, session_id: str | None = None, limit: int = 20
+        self,
+        text: str,
+        *,
+        prefix: str | None = None,
+        user: str | None = None,
+        session_id: str | None = None,
+        limit: int = 20,
     ) -> list[Hit]:
         asked = set(words(text))
         newest = sorted(snapshot(self._sessions), key=lambda kept: (kept.about.updated_at, kept.about.id), reverse=True)
-        within = (kept for kept in newest if user in (None, kept.about.user) and session_id in (None, kept.about.id))
+        theirs = (kept for kept in newest if user in (None, kept.about.user) and session_id in (None, kept.about.id))
+        within = (kept for kept in theirs if _is_within(kept.about.id, prefix))
         return list(islice((hit for kept in within for hit in _hits(kept, asked)), limit))
 
     async def cut(self, lease: Lease, to: int, *, of_run: str | None = None) -> None:
@@ -378,7 +385,13 @@ def _fits(kept: KeptSession, query: Query, asked: set[str] | None) -> bool:
     about = kept.about
     if query.user not in (None, about.user) or (query.tag is not None and query.tag not in about.tags):
         return False
+    if not _is_within(about.id, query.prefix):
+        return False
     return asked is None or (bool(asked) and (asked <= set(words(about.title)) or any(_hits(kept, asked))))
+
+
+def _is_within(id: str, prefix: str | None) -> bool:
+    return prefix is None or (id.startswith(prefix) and "/" not in id[len(prefix) :])
 
 
 def _hits(kept: KeptSession, asked: set[str]) -> Iterator[Hit]:

@@ -11,7 +11,7 @@ from halter.messages import Message
 from halter.sessions.port import Query
 from halter.sessions.records import Checkpoint, FactScope, Hit, Session
 from halter.sessions.sql import facts, runs
-from halter.sessions.sql.columns import Unreadable, packed_data, tag_part, unpacked
+from halter.sessions.sql.columns import Unreadable, escaped, packed_data, tag_part, unpacked
 from halter.sessions.sql.conversations import delete_from, enter, enter_checkpoint
 from halter.sessions.sql.damaged import tell
 from halter.sessions.sql.dialects import as_asked, as_stored
@@ -94,6 +94,8 @@ def _columns(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def find(tx: Transaction, query: Query) -> list[Session]:
     asked = sa.select(*ABOUT).order_by(sessions.c.updated_at.desc(), sessions.c.id.desc())
+    if query.prefix is not None:
+        asked = asked.where(*_is_within(query.prefix))
     if query.user is not None:
         asked = asked.where(sessions.c.user_id == query.user)
     if query.tag is not None:
@@ -106,6 +108,13 @@ def find(tx: Transaction, query: Query) -> list[Session]:
     return [session_of(row, is_listed=True) for row in tx.all(asked.limit(query.limit).offset(query.offset))]
 
 
+def _is_within(prefix: str) -> tuple[sa.ColumnElement[bool], ...]:
+    """Not LIKE for the prefix: SQLite's knows no case."""
+    begins, of = escaped(prefix), sessions.c.id
+    rest = sa.func.substr(of, len(begins) + 1, type_=sa.Text)
+    return sa.func.substr(of, 1, len(begins), type_=sa.Text) == begins, rest.not_like("%/%")
+
+
 def _in_title(wanted: Sequence[str]) -> sa.ColumnElement[bool]:
     """Words have no signs that LIKE would understand."""
     return sa.and_(*(sessions.c.title_words.like(f"% {word} %") for word in wanted))
@@ -116,7 +125,9 @@ def _in_messages(tx: Transaction, wanted: Sequence[str]) -> sa.Select[Any]:
     return sa.select(of_session).where(tx.dialect.has_words(message_words, wanted, all_of_them=True))
 
 
-def search(tx: Transaction, text: str, user: str | None, session_id: str | None, limit: int) -> list[Hit]:
+def search(
+    tx: Transaction, text: str, prefix: str | None, user: str | None, session_id: str | None, limit: int
+) -> list[Hit]:
     wanted = as_asked(words(text))
     if not wanted:
         return []
@@ -128,6 +139,8 @@ def search(tx: Transaction, text: str, user: str | None, session_id: str | None,
         .where(tx.dialect.has_words(message_words, wanted, all_of_them=True))
         .order_by(sessions.c.updated_at.desc(), sessions.c.id.desc(), messages.c.key.desc())
     )
+    if prefix is not None:
+        asked = asked.where(*_is_within(prefix))
     if user is not None:
         asked = asked.where(sessions.c.user_id == user)
     if session_id is not None:

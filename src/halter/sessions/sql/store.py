@@ -194,9 +194,16 @@ class SqlStore:
         return await self._read(partial(sessions.find, query=query))
 
     async def search(
-        self, text: str, *, user: str | None = None, session_id: str | None = None, limit: int = 20
+        self,
+        text: str,
+        *,
+        prefix: str | None = None,
+        user: str | None = None,
+        session_id: str | None = None,
+        limit: int = 20,
     ) -> list[Hit]:
-        return await self._read(partial(sessions.search, text=text, user=user, session_id=session_id, limit=limit))
+        where = partial(sessions.search, prefix=prefix, user=user, session_id=session_id)
+        return await self._read(partial(where, text=text, limit=limit))
 
     async def delete(self, session_id: str) -> bool:
         was_there = False
