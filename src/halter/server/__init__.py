@@ -6,6 +6,7 @@ Map of the files:
 - `stream.py`: `EventStream`, the ASGI response; `frames.py`: events as SSE; `presence.py`: who is connected to a run
 - `port.py`: `RunStore`, the runs that a server knows; `memory/`: the store of one process
 - `routes/`: one file for each group of routes; `bodies.py`, `views.py`: what they take and give
+- `names.py`: how sessions and users of tenants are stored
 - `principal.py`: who asks; `keys.py`: API keys; `audit.py`: the record of who did what; `limits.py`: how much
 - `problems.py`: errors as problem+json; `draining.py`: SIGTERM
 - `loading.py`, `serve.py`: `halter serve`
@@ -19,11 +20,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from halter.server.app import create_app as create_app
     from halter.server.app import mount as mount
+    from halter.server.guard import Guard as Guard
+    from halter.server.keys import KeyFile as KeyFile
+    from halter.server.limits import Limits as Limits
     from halter.server.principal import Principal as Principal
     from halter.server.stream import EventStream as EventStream
 
 _WHERE = {
     "EventStream": "halter.server.stream",
+    "Guard": "halter.server.guard",
+    "KeyFile": "halter.server.keys",
+    "Limits": "halter.server.limits",
     "Principal": "halter.server.principal",
     "create_app": "halter.server.app",
     "mount": "halter.server.app",

@@ -25,11 +25,12 @@ from halter.server.routes.live import live_router
 from halter.server.routes.operations import operations_router
 from halter.server.routes.runs import runs_router
 from halter.server.routes.sessions import sessions_router
+from halter.server.routes.users import users_router
 from halter.server.server import Server, checked_runnables
 from halter.server.sole_process import SoleProcess
 from halter.sessions.sessions import Sessions
 
-ROUTERS = (runs_router, control_router, live_router, sessions_router, operations_router)
+ROUTERS = (runs_router, control_router, live_router, sessions_router, users_router, operations_router)
 RETAIN = 900.0
 RETAIN_BYTES = 256 * 1024 * 1024
 GRACE = 10.0

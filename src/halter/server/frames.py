@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -11,6 +11,7 @@ from halter import events
 from halter.core.fold import pack, unpack
 from halter.errors import ConfigurationError
 from halter.events import Event
+from halter.server.names import Names
 from halter.snapshot import Snapshot
 
 MERGE_FROM = 128  # events: a reader that finds a whole batch is behind, and gets neighbouring deltas as one
@@ -36,14 +37,14 @@ class HalterFormat:
 
     Args:
         epoch: of the log, part of each id.
-        prefix: of session ids, which is not shown.
+        names: of the tenant who reads.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, epoch: int, prefix: str = "") -> None:
+    def __init__(self, epoch: int, names: Names) -> None:
         self._epoch = epoch
-        self._prefix = prefix
+        self._names = names
         self._heads: dict[type[Event], bytes] = {}
         self._id = b"id: %d." % epoch
 
@@ -52,9 +53,8 @@ class HalterFormat:
         frames = b""
         if gap is not None:
             frames += b"event: gap\ndata: " + msgspec.json.encode({"from": gap[0], "to": gap[1]}) + b"\n\n"
-        for run in snapshot.runs:
-            run.session_id = self._bare(run.session_id)
-        fields = {"type": "snapshot", "cursor": cursor, **msgspec.structs.asdict(snapshot)}
+        state = self._names.in_snapshot(snapshot)
+        fields = {"type": "snapshot", "cursor": cursor, **msgspec.structs.asdict(state)}
         return frames + b"id: %s\nevent: snapshot\ndata: %s\n\n" % (cursor.encode(), events.encode_any(fields))
 
     def batch(self, found: Sequence[Event]) -> bytes:
@@ -62,8 +62,7 @@ class HalterFormat:
             found = [each for entry in pack(found) for each in unpack(entry, 0)]
         buffer = bytearray()
         for event in found:
-            if type(event) in _WITH_SESSION:
-                event = self._without_prefix(event)
+            event = self._names.in_event(event)
             buffer += self._id
             buffer += b"%d" % event.seq
             buffer += self._heads.get(type(event)) or self._head(event)
@@ -75,20 +74,13 @@ class HalterFormat:
         head = self._heads[type(event)] = f"\nevent: {event.type}\ndata: ".encode()
         return head
 
-    def _without_prefix(self, event: Any) -> Event:
-        return msgspec.structs.replace(event, session_id=self._bare(event.session_id))
 
-    def _bare(self, session_id: str | None) -> str | None:
-        return session_id.removeprefix(self._prefix) if session_id else session_id
-
-
-_WITH_SESSION = frozenset((events.Queued, events.Started))
 FORMATS = {"halter": HalterFormat}
 
 
-def stream_format(name: str, epoch: int, prefix: str = "") -> StreamFormat:
-    """The format of this name. Raises `ConfigurationError` for an unknown one."""
+def stream_format(name: str, epoch: int, names: Names | None = None) -> StreamFormat:
+    """The format of this name, for a reader with these names. Raises `ConfigurationError` for an unknown one."""
     made = FORMATS.get(name)
     if made is None:
         raise ConfigurationError(f"unknown format {name!r}; formats are {', '.join(FORMATS)}")
-    return made(epoch, prefix)
+    return made(epoch, names or Names())

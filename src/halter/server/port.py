@@ -98,6 +98,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     tenant: str
     session: str | None = None
+    user: str | None = None
     tag: str | None = None
     agent: str | None = None
     status: RunStatus | None = None

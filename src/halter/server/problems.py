@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from halter.errors import HalterError, SessionBusy, SessionNotFound, SessionsUnavailable, UsageError
+from halter.server.names import Names
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_DETAIL = 2_000  # characters
@@ -105,9 +106,16 @@ class ProblemRoute(APIRoute):
             except ClientDisconnect:
                 return Response(status_code=499)  # nobody is there to read it
             except Exception as error:  # every error of a route has an answer; see `problem_of`
-                return problem_of(error).response()
+                return _as_its_client_knows(problem_of(error), request).response()
 
         return handle_or_explain
+
+
+def _as_its_client_knows(problem: Problem, request: Request) -> Problem:
+    """The problem, with the names of sessions as the client has given them."""
+    names: Names = getattr(request.state, "halter_names", Names())
+    problem.detail = names.in_text(problem.detail)
+    return problem
 
 
 def install_handlers(app: FastAPI) -> None:

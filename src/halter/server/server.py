@@ -21,17 +21,19 @@ from halter.server.audit import AuditLog
 from halter.server.bodies import PRIVILEGED, StartBody
 from halter.server.limits import Limits, TenantUsage
 from halter.server.metrics import Metrics
+from halter.server.names import RESERVED_TAG, Names
 from halter.server.port import Begun, CancelAnswer, RunFilter, RunInfo, RunKey, RunPlan, RunStore
 from halter.server.presence import OnDisconnect
 from halter.server.principal import Auth, Principal
 from halter.server.problems import Problem
-from halter.server.views import RESERVED_TAG, RunView, record_view, run_view
+from halter.server.views import RunView, record_view, run_view
 from halter.sessions.place import SessionRef
 from halter.sessions.records import Hit, RunRecord, Session
 from halter.sessions.sessions import Sessions
 
 TENANT_TAG = RESERVED_TAG + "tenant="
-PAGE = 200
+FORGETTING = 10.0  # seconds for which the end of a run is waited for, before it is forgotten
+MOST_AT_ONCE = 10_000  # runs that one request stops or forgets
 
 
 class Server:
@@ -84,9 +86,9 @@ class Server:
 
     # --- names ----------------------------------------------------------------------------------------------
 
-    def prefix(self, tenant: str) -> str:
-        """What a tenant's sessions and users are stored under; ids of clients never have a `/`."""
-        return f"{tenant}/" if tenant else ""
+    def names(self, tenant: str) -> Names:
+        """How this tenant's sessions and users are stored."""
+        return Names.of(tenant)
 
     def runnable(self, name: str) -> Runnable[Any]:
         """The runnable of this name. Raises `Problem` 422."""
@@ -145,6 +147,7 @@ class Server:
             read_input(body.input),
             id=plan.key.id,
             session=self._session(body, principal),
+            user=self.names(principal.tenant).stored(body.user) if body.user else None,
             timeout=body.timeout,
             budget=self._budgets(body, principal),
             tags=(*plan.tags, *tenant),
@@ -155,7 +158,7 @@ class Server:
     def _session(self, body: StartBody, principal: Principal) -> SessionRef | None:
         """The conversation that the run continues; without one, its record alone, if records outlive the process."""
         if body.session is not None:
-            return self.sessions.session(self.prefix(principal.tenant) + body.session)
+            return self.sessions.session(self.names(principal.tenant).stored(body.session))
         return self.sessions.record() if self.sessions.is_durable else None
 
     def _budgets(self, body: StartBody, principal: Principal) -> list[Budget]:
@@ -189,7 +192,7 @@ class Server:
             return run_view(info)
         record = await self.sessions.run(key.id)
         is_ours = record is not None and self._is_of(record, key.tenant)
-        return record_view(record, prefix=self.prefix(key.tenant)) if record is not None and is_ours else None
+        return record_view(record, self.names(key.tenant)) if record is not None and is_ours else None
 
     async def list_runs(self, which: RunFilter) -> list[RunView]:
         """The runs that fit, the newest first."""
@@ -199,34 +202,26 @@ class Server:
         self, tenant: str, *, user: str | None, tag: str | None, text: str | None, limit: int, offset: int
     ) -> list[Session]:
         """The tenant's sessions that fit, the one that was used last first."""
-        prefix = self.prefix(tenant)
-        whose = prefix + user if user else None
-        found: list[Session] = []
-        skipped = 0
-        place = 0
-        while page := await self.sessions.list(user=whose, tag=tag, text=text, limit=PAGE, offset=place):
-            place += len(page)
-            for each in page:
-                if not _is_within(each.id, prefix):
-                    continue
-                if skipped < offset:
-                    skipped += 1
-                elif len(found) < limit:
-                    found.append(each)
-            if len(found) == limit or len(page) < PAGE:
-                break
-        return found
+        names = self.names(tenant)
+        return await self.sessions.list(
+            prefix=names.prefix,
+            user=names.stored(user) if user else None,
+            tag=tag,
+            text=text,
+            limit=limit,
+            offset=offset,
+        )
 
     async def search(self, tenant: str, text: str, *, session: str | None, user: str | None, limit: int) -> list[Hit]:
         """The tenant's messages in which all words of `text` occur."""
-        prefix = self.prefix(tenant)
-        hits = await self.sessions.search(
+        names = self.names(tenant)
+        return await self.sessions.search(
             text,
-            session=prefix + session if session else None,
-            user=prefix + user if user else None,
-            limit=PAGE if not session else limit,
+            prefix=names.prefix,
+            session=names.stored(session) if session else None,
+            user=names.stored(user) if user else None,
+            limit=limit,
         )
-        return [hit for hit in hits if _is_within(hit.session_id, prefix)][:limit]
 
     def _is_of(self, record: RunRecord, tenant: str) -> bool:
         tags = [tag for tag in record.tags if tag.startswith(TENANT_TAG)]
@@ -239,6 +234,36 @@ class Server:
         if reason in PRIVILEGED and "admin" not in principal.scopes:
             raise Problem(403, f"the reason {reason!r} needs the scope 'admin'", code="forbidden")
         return Cancellation(reason=CancelReason(reason), mode=CancelMode(mode), actor=principal.actor, message=message)
+
+    async def delete_session(self, who: Principal, id: str) -> bool:
+        """Stops a session's runs, and deletes it and all that is known of them; False if there is none."""
+        is_deleted = await self.sessions.delete(self.names(who.tenant).stored(id))
+        if is_deleted:
+            await self._forget(RunFilter(tenant=who.tenant, session=id, limit=MOST_AT_ONCE))
+            self.record(who, "session.delete", id, "deleted")
+        return is_deleted
+
+    async def delete_user(self, who: Principal, user: str) -> int:
+        """Stops a user's runs, and deletes all that is kept of the user; how many sessions it were."""
+        stop = Cancellation(reason=CancelReason.USER_STOP, actor=who.actor, message="the user is being deleted")
+        of_user = RunFilter(tenant=who.tenant, user=user, limit=MOST_AT_ONCE)
+        for info in await self.store.list(of_user):
+            if info.is_live:
+                self.record_stop(who, info.plan.key, stop, await self.store.cancel(info.plan.key, stop))
+        names = self.names(who.tenant)
+        theirs = await self.sessions.list(prefix=names.prefix, user=names.stored(user), limit=MOST_AT_ONCE)
+        deleted = await self.sessions.delete_user(names.stored(user))
+        for session in theirs:  # runs on them whose start did not name the user
+            await self._forget(RunFilter(tenant=who.tenant, session=names.bare(session.id), limit=MOST_AT_ONCE))
+        await self._forget(of_user)
+        self.record(who, "user.delete", user, f"{deleted} sessions deleted")
+        return deleted
+
+    async def _forget(self, which: RunFilter) -> None:
+        """Forgets the runs that fit, with their events, once they are over."""
+        for info in await self.store.list(which):
+            await self.store.wait(info.plan.key, FORGETTING)
+            await self.store.forget(info.plan.key)
 
     def record_stop(
         self,
@@ -262,11 +287,6 @@ def _effect(answer: CancelAnswer | None, tombstone: bool) -> str:
     if answer is None:
         return "tombstone" if tombstone else "unknown"
     return "wrong_epoch" if answer.wrong_epoch else str(answer.info.status)
-
-
-def _is_within(id: str, prefix: str) -> bool:
-    """True if the stored id is of the tenant with this prefix; the only tenant's ids have no `/`."""
-    return id.startswith(prefix) if prefix else "/" not in id
 
 
 def fingerprint(body: StartBody) -> str:

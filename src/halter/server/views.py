@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pydantic import BaseModel
 
 from halter import events
+from halter.events import Failure
 from halter.messages import Message
 from halter.outcome import Cancellation, CancelReceipt, RunStatus
+from halter.server.names import Names
 from halter.server.port import RunInfo
-from halter.sessions.records import Hit, RunRecord, Session
+from halter.sessions.records import Fact, Hit, RunRecord, Session
 
 
 class AuditView(BaseModel):
@@ -203,9 +205,57 @@ class HitListView(BaseModel):
     hits: list[HitView]
 
 
+class FactView(BaseModel):
+    """Something that is known of a user. `session`: where it was learned. Times are seconds since the epoch."""
+
+    id: str
+    text: str
+    session: str | None
+    created_at: float
+    updated_at: float
+
+
+class FactListView(BaseModel):
+    """Facts, the newest first."""
+
+    facts: list[FactView]
+
+
+class DeletedFactsView(BaseModel):
+    """How many facts were deleted."""
+
+    facts: int
+
+
+class DeletedUserView(BaseModel):
+    """How many sessions of the user were deleted."""
+
+    sessions: int
+
+
+class TombstoneView(BaseModel):
+    """A stop of a run that has not begun: a start with this id is stopped before it begins."""
+
+    id: str
+    status: Literal["tombstone"]
+
+
+class StatusView(BaseModel):
+    """How the server is."""
+
+    status: str
+
+
+class HealthView(StatusView):
+    """That the process serves requests, and how many runs are live in it."""
+
+    live_runs: int
+
+
 def run_view(info: RunInfo, *, effective: bool | None = None) -> RunView:
     """A run as a client sees it."""
     plan = info.plan
+    names = Names.of(plan.key.tenant)
     return RunView(
         id=plan.key.id,
         epoch=info.epoch,
@@ -219,7 +269,7 @@ def run_view(info: RunInfo, *, effective: bool | None = None) -> RunView:
         output=plain(info.output),
         usage=UsageView(**msgspec.structs.asdict(info.usage)),
         cost=info.cost,
-        error=ErrorView(**plain(info.error)) if info.error else None,
+        error=_error(info.error, names),
         cancelling=_cancellation(info.cancelling),
         cancellation=_cancellation(info.cancellation),
         receipt=_receipt(info.receipt),
@@ -243,7 +293,7 @@ def run_view(info: RunInfo, *, effective: bool | None = None) -> RunView:
     )
 
 
-def record_view(record: RunRecord, *, prefix: str) -> RunView:
+def record_view(record: RunRecord, names: Names) -> RunView:
     """A run of an earlier process, from its record."""
     return RunView(
         id=record.run_id,
@@ -251,14 +301,14 @@ def record_view(record: RunRecord, *, prefix: str) -> RunView:
         agent=record.name,
         kind=record.kind,
         status=record.status,
-        session=record.session_id.removeprefix(prefix) if record.session_id else None,
-        user=None,
-        tags=[tag for tag in record.tags if not tag.startswith(RESERVED_TAG)],
+        session=names.bare_or_none(record.session_id),
+        user=names.bare_or_none(record.user),
+        tags=names.tags(record.tags),
         text=shown(record.text),
         output=None,
         usage=UsageView(**msgspec.structs.asdict(record.usage)),
         cost=record.cost,
-        error=ErrorView(**plain(record.error)) if record.error else None,
+        error=_error(record.error, names),
         cancelling=None,
         cancellation=_cancellation(record.cancellation),
         receipt=_receipt(record.receipt),
@@ -271,14 +321,11 @@ def record_view(record: RunRecord, *, prefix: str) -> RunView:
     )
 
 
-RESERVED_TAG = "halter."
-
-
-def session_view(session: Session, *, prefix: str) -> SessionView:
+def session_view(session: Session, names: Names) -> SessionView:
     """A session as a client sees it."""
     return SessionView(
-        id=session.id.removeprefix(prefix),
-        user=session.user.removeprefix(prefix) if session.user else None,
+        id=names.bare(session.id),
+        user=names.bare_or_none(session.user),
         title=shown(session.title),
         tags=list(session.tags),
         metadata=plain(session.metadata),
@@ -294,11 +341,28 @@ def messages_view(messages: tuple[Message, ...]) -> MessagesView:
     return MessagesView(messages=plain(messages))
 
 
-def hit_view(hit: Hit, *, prefix: str) -> HitView:
-    """What a search found, as a client sees it."""
-    return HitView(
-        session=hit.session_id.removeprefix(prefix), position=hit.position, role=hit.role, text=shown(hit.text)
+def fact_view(fact: Fact, names: Names) -> FactView:
+    """A fact as a client sees it."""
+    return FactView(
+        id=fact.id,
+        text=shown(fact.text),
+        session=names.bare_or_none(fact.session_id),
+        created_at=fact.created_at,
+        updated_at=fact.updated_at,
     )
+
+
+def hit_view(hit: Hit, names: Names) -> HitView:
+    """What a search found, as a client sees it."""
+    return HitView(session=names.bare(hit.session_id), position=hit.position, role=hit.role, text=shown(hit.text))
+
+
+def _error(found: Failure | None, names: Names) -> ErrorView | None:
+    if found is None:
+        return None
+    error = ErrorView(**plain(found))
+    error.message = names.in_text(error.message)
+    return error
 
 
 def _cancellation(found: Cancellation | None) -> CancellationView | None:

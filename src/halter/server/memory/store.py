@@ -254,6 +254,7 @@ def _may_fit(plan: RunPlan, which: RunFilter) -> bool:
     return (
         plan.key.tenant == which.tenant
         and (which.session is None or plan.session == which.session)
+        and (which.user is None or plan.user == which.user)
         and (which.tag is None or which.tag in plan.tags)
         and (which.agent is None or plan.agent == which.agent)
     )

@@ -1,5 +1,6 @@
 """The routes, one file for each group.
 
 - `runs.py`: start, look, stream; `control.py`: stop, answer, steer
-- `sessions.py`: conversations; `operations.py`: health
+- `sessions.py`: conversations; `users.py`: facts, and all of a user; `operations.py`: health, metrics, audit
+- `live.py`: a run over a WebSocket; `answers.py`: what several routes answer
 """

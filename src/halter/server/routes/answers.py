@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import BaseModel
+from starlette.requests import Request
 from starlette.responses import Response
 
 from halter.server.port import RunInfo
@@ -48,12 +49,13 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def run_response(info: RunInfo, status: int, *, effective: bool | None = None, prefix: str = "") -> Response:
+def run_response(request: Request, info: RunInfo, status: int, *, effective: bool | None = None) -> Response:
     """A run as an answer, with its address."""
     view: RunView = run_view(info, effective=effective)
     headers = {"Halter-Run-Id": view.id, "Cache-Control": "no-store"}
     if status in (201, 202):
-        headers["Location"] = f"{prefix}/v1/runs/{view.id}"
+        mounted_at = request.url.path.rpartition("/v1/runs")[0]
+        headers["Location"] = f"{mounted_at}/v1/runs/{view.id}"
     return Response(view.model_dump_json(), status, headers, "application/json")
 
 

@@ -59,8 +59,8 @@ def control_router(server: Server) -> APIRouter:
         if wait > 0 and not info.status.is_final:
             info = await server.store.wait(info.plan.key, wait) or info
         if info.status.is_final:
-            return run_response(info, 200, effective=info.status is RunStatus.CANCELLED)
-        return run_response(info, 202, effective=answer.in_force)
+            return run_response(request, info, 200, effective=info.status is RunStatus.CANCELLED)
+        return run_response(request, info, 202, effective=answer.in_force)
 
     @router.post("/v1/cancel", response_model=StoppedView, responses=problems())
     async def cancel_runs(body: CancelManyBody, who: Principal = Depends(may_stop), wait: Wait = 0.0) -> Any:

@@ -94,13 +94,14 @@ class _Conversation:
     async def _send_events(self) -> None:
         opening = await opened_at(self._feed, cursor_of(self._socket))
         cursor = f"{self._feed.epoch}.{opening.snapshot.seq}"
-        state = {"type": "snapshot", "cursor": cursor, **msgspec.structs.asdict(opening.snapshot)}
+        names = self._server.names(self._who.tenant)
+        state = {"type": "snapshot", "cursor": cursor, **msgspec.structs.asdict(names.in_snapshot(opening.snapshot))}
         if opening.gap is not None:
             await self._send(events.encode_any({"type": "gap", "from": opening.gap[0], "to": opening.gap[1]}))
         await self._send(events.encode_any(state))
         while not opening.at_end and (found := await self._feed.next_batch()):
             for event in found:
-                await self._send(events.encode(event))
+                await self._send(events.encode(names.in_event(event)))
 
     async def _send(self, data: bytes) -> None:
         await self._socket.send_text(data.decode())

@@ -21,7 +21,7 @@ from halter.server.problems import Problem, ProblemRoute
 from halter.server.routes.answers import no_run, problems, run_response
 from halter.server.server import Server
 from halter.server.stream import Cursor, FeedStream, client_left, cursor_of
-from halter.server.views import AgentListView, AgentView, RunListView, RunView
+from halter.server.views import AgentListView, AgentView, RunListView, RunView, run_view
 
 RunId = Annotated[str, Path(pattern=ID, description="the run's id")]
 Wait = Annotated[float, Query(ge=0, le=3600, description="seconds to wait for the run's end")]
@@ -48,7 +48,7 @@ def runs_router(server: Server) -> APIRouter:
         status_code=201,
         response_model=RunView,
         responses={
-            **problems(409),
+            **problems(404, 409),
             200: {
                 "description": "It is over, or was started before; with `stream`, its events.",
                 "model": RunView,
@@ -64,13 +64,14 @@ def runs_router(server: Server) -> APIRouter:
         if begun.result == "new" and body.session is not None and body.on_busy == "reject":
             await _has_its_turn(server, key)
         if body.stream:
-            return await _stream(server, key, Cursor(0), prefix=server.prefix(who.tenant))
+            return await _stream(server, key, Cursor(0))
         return await _started(server, begun, request, wait)
 
     @router.get("/v1/runs", response_model=RunListView, responses=problems())
     async def list_runs(
         who: Principal = Depends(may_read),
         session: Annotated[str | None, Query(pattern=ID)] = None,
+        user: Annotated[str | None, Query(pattern=ID)] = None,
         status: RunStatus | None = None,
         tag: Annotated[str | None, Query(max_length=64)] = None,
         agent: Annotated[str | None, Query(max_length=256)] = None,
@@ -79,7 +80,14 @@ def runs_router(server: Server) -> APIRouter:
     ) -> Any:
         """Lists runs, the newest first."""
         which = RunFilter(
-            tenant=who.tenant, session=session, status=status, tag=tag, agent=agent, before=before, limit=limit
+            tenant=who.tenant,
+            session=session,
+            user=user,
+            status=status,
+            tag=tag,
+            agent=agent,
+            before=before,
+            limit=limit,
         )
         found = await server.list_runs(which)
         return RunListView(runs=found, next=found[-1].id if len(found) == limit else None)
@@ -110,7 +118,7 @@ def runs_router(server: Server) -> APIRouter:
         """Streams a run's events, from `Last-Event-ID` or `after` if there is one. Its first frame is a snapshot."""
         del after  # read by `cursor_of`
         key = RunKey(who.tenant, id)
-        return await _stream(server, key, cursor_of(request), prefix=server.prefix(who.tenant))
+        return await _stream(server, key, cursor_of(request))
 
     return router
 
@@ -119,12 +127,14 @@ def may(server: Server, scope: str) -> Any:
     """A dependency: the principal of the request, who must have this scope."""
 
     async def principal(request: Request) -> Principal:
-        return await server.principal(request, scope)
+        found = await server.principal(request, scope)
+        request.state.halter_names = server.names(found.tenant)  # for the texts of errors
+        return found
 
     return principal
 
 
-async def _stream(server: Server, key: RunKey, cursor: Cursor | None, *, prefix: str) -> Response:
+async def _stream(server: Server, key: RunKey, cursor: Cursor | None) -> Response:
     feed = await server.store.feed(key)
     if feed is None:
         raise no_run(key.id)
@@ -133,7 +143,7 @@ async def _stream(server: Server, key: RunKey, cursor: Cursor | None, *, prefix:
         key.tenant,
         feed,
         server.store.presence(key),
-        stream_format("halter", feed.epoch, prefix),
+        stream_format("halter", feed.epoch, server.names(key.tenant)),
         run_id=key.id,
         cursor=cursor,
     )
@@ -154,7 +164,7 @@ class CountedStream(FeedStream):
 
 
 async def _has_its_turn(server: Server, key: RunKey) -> None:
-    """Waits until the run has its session's turn, or was refused it. Raises `Problem` 409; then nothing is kept."""
+    """Waits until the run has its session's turn, or was refused it. Raises `Problem`; then nothing is kept."""
     feed = await server.store.feed(key)
     if feed is None:
         return
@@ -166,18 +176,31 @@ async def _has_its_turn(server: Server, key: RunKey) -> None:
     finally:
         feed.close()
     info = await server.store.get(key)
-    if info is not None and info.error is not None and info.error.type == "SessionBusy":
+    error = run_view(info).error if info is not None else None
+    if error is not None and error.type in _REFUSED:
         await server.store.forget(key)
-        raise Problem(409, info.error.message, code="session_busy", retry_after=1)
+        raise _REFUSED[error.type](error.message)
+
+
+def _busy(detail: str) -> Problem:
+    return Problem(409, detail, code="session_busy", retry_after=1)
+
+
+def _not_theirs(detail: str) -> Problem:
+    return Problem(404, detail, code="session_not_found")
+
+
+# Errors of runs that were refused their session before anything was asked of a model.
+_REFUSED = {"SessionBusy": _busy, "SessionNotFound": _not_theirs}
 
 
 async def _started(server: Server, begun: Begun, request: Request, wait: float) -> Response:
     info = begun.info
     if wait > 0:
         info = await _until_over(server, info, request, wait)
-        return run_response(info, 200 if info.status.is_final else 202)
+        return run_response(request, info, 200 if info.status.is_final else 202)
     info = await server.store.get(info.plan.key) or info
-    return run_response(info, 201 if begun.result == "new" else 200)
+    return run_response(request, info, 201 if begun.result == "new" else 200)
 
 
 async def _until_over(server: Server, info: RunInfo, request: Request, wait: float) -> RunInfo:

@@ -25,6 +25,7 @@ from halter.server.views import (
     plain,
     session_view,
 )
+from halter.sessions.records import Session
 
 SessionId = Annotated[str, Path(pattern=ID, description="the session's id")]
 Limit = Annotated[int, Query(ge=1, le=200)]
@@ -38,7 +39,10 @@ def sessions_router(server: Server) -> APIRouter:
     sessions = server.sessions
 
     def stored(id: str, who: Principal) -> str:
-        return server.prefix(who.tenant) + id
+        return server.names(who.tenant).stored(id)
+
+    def view(session: Session, who: Principal) -> SessionView:
+        return session_view(session, server.names(who.tenant))
 
     @router.post("/v1/sessions", status_code=201, response_model=SessionView, responses=problems(409))
     async def create_session(body: SessionBody, who: Principal = Depends(may_run)) -> Any:
@@ -50,7 +54,7 @@ def sessions_router(server: Server) -> APIRouter:
             tags=body.tags,
             metadata=body.metadata,
         )
-        return session_view(made, prefix=server.prefix(who.tenant))
+        return view(made, who)
 
     @router.get("/v1/sessions", response_model=SessionListView, responses=problems())
     async def list_sessions(
@@ -62,20 +66,19 @@ def sessions_router(server: Server) -> APIRouter:
         offset: Offset = 0,
     ) -> Any:
         """Lists sessions, the one that was used last first."""
-        prefix = server.prefix(who.tenant)
         found = await server.list_sessions(who.tenant, user=user, tag=tag, text=text, limit=limit, offset=offset)
-        return SessionListView(sessions=[session_view(each, prefix=prefix) for each in found])
+        return SessionListView(sessions=[view(each, who) for each in found])
 
     @router.get("/v1/sessions/{id}", response_model=SessionView, responses=problems(404))
     async def get_session(id: SessionId, who: Principal = Depends(may_read)) -> Any:
         """Shows one session, without its messages."""
-        return session_view(await sessions.get(stored(id, who)), prefix=server.prefix(who.tenant))
+        return view(await sessions.get(stored(id, who)), who)
 
     @router.patch("/v1/sessions/{id}", response_model=SessionView, responses=problems(404))
     async def update_session(id: SessionId, body: SessionChangesBody, who: Principal = Depends(may_run)) -> Any:
         """Changes what is given."""
         changes = body.model_dump(exclude_unset=True, exclude_none=True)
-        return session_view(await sessions.update(stored(id, who), **changes), prefix=server.prefix(who.tenant))
+        return view(await sessions.update(stored(id, who), **changes), who)
 
     @router.get("/v1/sessions/{id}/messages", response_model=MessagesView, responses=problems(404))
     async def get_messages(
@@ -90,27 +93,26 @@ def sessions_router(server: Server) -> APIRouter:
     async def fork_session(id: SessionId, body: ForkBody, who: Principal = Depends(may_run)) -> Any:
         """Makes a session that begins as this one did, and goes its own way."""
         made = await sessions.fork(stored(id, who), at=body.at, to=stored(body.to or new_id(), who))
-        server.record(who, "session.fork", id, made.id.removeprefix(server.prefix(who.tenant)))
-        return session_view(made, prefix=server.prefix(who.tenant))
+        server.record(who, "session.fork", id, view(made, who).id)
+        return view(made, who)
 
     @router.post("/v1/sessions/{id}/rewind", response_model=SessionView, responses=problems(404, 409))
     async def rewind_session(id: SessionId, body: RewindBody, who: Principal = Depends(may_run)) -> Any:
         """Takes back all but the first messages."""
         rewound = await sessions.rewind(stored(id, who), body.to)
         server.record(who, "session.rewind", id, f"{body.to} messages left")
-        return session_view(rewound, prefix=server.prefix(who.tenant))
+        return view(rewound, who)
 
     @router.get("/v1/sessions/{id}/export", response_model=dict[str, Any], responses=problems(404))
     async def export_session(id: SessionId, who: Principal = Depends(may_read)) -> Any:
         """Exports the session and all that was said in it."""
-        return plain(await sessions.export(stored(id, who)))
+        return plain(server.names(who.tenant).in_export(await sessions.export(stored(id, who))))
 
     @router.delete("/v1/sessions/{id}", status_code=204, response_model=None, responses=problems(404))
     async def delete_session(id: SessionId, who: Principal = Depends(may_run)) -> Any:
         """Stops the session's runs, and deletes it with its messages, records and facts."""
-        if not await sessions.delete(stored(id, who)):
+        if not await server.delete_session(who, id):
             raise SessionNotFound(f"there is no session {id!r}")
-        server.record(who, "session.delete", id, "deleted")
         return Response(status_code=204)
 
     @router.get("/v1/search", response_model=HitListView, responses=problems())
@@ -122,8 +124,7 @@ def sessions_router(server: Server) -> APIRouter:
         limit: Limit = 20,
     ) -> Any:
         """Finds messages in which all these words occur."""
-        prefix = server.prefix(who.tenant)
         found = await server.search(who.tenant, text, session=session, user=user, limit=limit)
-        return HitListView(hits=[hit_view(each, prefix=prefix) for each in found])
+        return HitListView(hits=[hit_view(each, server.names(who.tenant)) for each in found])
 
     return router
