@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from halter import events
 from halter.events import Failure
 from halter.messages import Message
 from halter.outcome import Cancellation, CancelReceipt, RunStatus
+from halter.server import examples
 from halter.server.names import Names
 from halter.server.port import RunInfo
 from halter.sessions.records import Fact, Hit, RunRecord, Session
+
+
+def _like(example: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [example]})
 
 
 class AuditView(BaseModel):
@@ -32,6 +37,8 @@ class AuditView(BaseModel):
 
 class AuditListView(BaseModel):
     """Lines of the audit log, the newest first."""
+
+    model_config = _like(examples.AUDIT)
 
     entries: list[AuditView]
 
@@ -111,6 +118,8 @@ class RunView(BaseModel):
     `cursor`: of its newest event. `effective`: in the answer to a stop, whether the run is or was stopped.
     """
 
+    model_config = _like(examples.RUN)
+
     id: str
     epoch: int
     agent: str
@@ -139,12 +148,16 @@ class RunView(BaseModel):
 class RunListView(BaseModel):
     """Runs, the newest first. `next`: what to give as `before` for the next page."""
 
+    model_config = _like(examples.RUNS)
+
     runs: list[RunView]
     next: str | None
 
 
 class StoppedView(BaseModel):
     """The runs that a bulk stop reached."""
+
+    model_config = _like(examples.STOPPED)
 
     runs: list[RunView]
 
@@ -161,11 +174,15 @@ class AgentView(BaseModel):
 class AgentListView(BaseModel):
     """All of them."""
 
+    model_config = _like(examples.AGENTS)
+
     agents: list[AgentView]
 
 
 class SessionView(BaseModel):
     """A conversation, without its messages. `running`: the run that has its turn."""
+
+    model_config = _like(examples.SESSION)
 
     id: str
     user: str | None
@@ -181,11 +198,15 @@ class SessionView(BaseModel):
 class SessionListView(BaseModel):
     """Sessions, the one that was used last first."""
 
+    model_config = _like(examples.SESSIONS)
+
     sessions: list[SessionView]
 
 
 class MessagesView(BaseModel):
     """What was said in a session, in Halter's own form."""
+
+    model_config = _like(examples.MESSAGES)
 
     messages: list[dict[str, Any]]
 
@@ -201,6 +222,8 @@ class HitView(BaseModel):
 
 class HitListView(BaseModel):
     """What a search found."""
+
+    model_config = _like(examples.HITS)
 
     hits: list[HitView]
 
@@ -218,11 +241,15 @@ class FactView(BaseModel):
 class FactListView(BaseModel):
     """Facts, the newest first."""
 
+    model_config = _like(examples.FACTS)
+
     facts: list[FactView]
 
 
 class DeletedFactsView(BaseModel):
     """How many facts were deleted."""
+
+    model_config = _like({"facts": 3})
 
     facts: int
 
@@ -230,11 +257,15 @@ class DeletedFactsView(BaseModel):
 class DeletedUserView(BaseModel):
     """How many sessions of the user were deleted."""
 
+    model_config = _like({"sessions": 2})
+
     sessions: int
 
 
 class TombstoneView(BaseModel):
     """A stop of a run that has not begun: a start with this id is stopped before it begins."""
+
+    model_config = _like(examples.TOMBSTONE)
 
     id: str
     status: Literal["tombstone"]
@@ -243,11 +274,15 @@ class TombstoneView(BaseModel):
 class StatusView(BaseModel):
     """How the server is."""
 
+    model_config = _like({"status": "ready"})
+
     status: str
 
 
 class HealthView(StatusView):
     """That the process serves requests, and how many runs are live in it."""
+
+    model_config = _like({"status": "ok", "live_runs": 3})
 
     live_runs: int
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from http import HTTPStatus
+from typing import Annotated, Any
 
+from fastapi import Query
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from halter.server import examples
+from halter.server.bodies import ID
 from halter.server.port import RunInfo
 from halter.server.problems import MEDIA_TYPE, Problem
 from halter.server.views import RunView, run_view
+
+# Query parameters that several routes have.
+OfSession = Annotated[str | None, Query(pattern=ID, description="only of this session")]
+OfUser = Annotated[str | None, Query(pattern=ID, description="only of this user")]
+OfTag = Annotated[str | None, Query(max_length=64, description="only with this tag")]
+Limit = Annotated[int, Query(ge=1, le=200, description="how many at most")]
 
 
 class ProblemView(BaseModel):
@@ -43,10 +53,20 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {
             "description": _DETAILS[status],
-            "content": {MEDIA_TYPE: {"schema": ProblemView.model_json_schema()}},
+            "content": {MEDIA_TYPE: {"schema": ProblemView.model_json_schema(), "example": _example(status)}},
         }
         for status in sorted({*ALWAYS, *statuses})
     }
+
+
+def _example(status: int) -> dict[str, Any]:
+    title = HTTPStatus(status).phrase
+    return examples.problem(status, title, _DETAILS[status], title.lower().replace(" ", "_"))
+
+
+def shown_as(example: dict[str, Any]) -> dict[str, Any]:
+    """What `responses=` says of a JSON answer without a model."""
+    return {"content": {"application/json": {"example": example}}}
 
 
 def run_response(request: Request, info: RunInfo, status: int, *, effective: bool | None = None) -> Response:

@@ -17,7 +17,7 @@ from halter.server.problems import Problem, ProblemRoute
 from halter.server.routes.answers import no_run, problems, run_response
 from halter.server.routes.runs import RunId, may
 from halter.server.server import Server
-from halter.server.views import RunView, StoppedView, run_view
+from halter.server.views import RunView, StoppedView, TombstoneView, run_view
 
 Wait = Annotated[float, Query(ge=0, le=60, description="seconds to wait for the end")]
 MOST_AT_ONCE = 10_000
@@ -31,7 +31,8 @@ def control_router(server: Server) -> APIRouter:
     @router.post(
         "/v1/runs/{id}/cancel",
         status_code=202,
-        response_model=RunView,
+        response_model=RunView | TombstoneView,
+        response_description="It is being stopped; with `tombstone`, a later start with this id never begins.",
         responses={
             **problems(404, 412),
             200: {"description": "It is over; `effective` says whether it was stopped.", "model": RunView},
@@ -118,5 +119,6 @@ async def _not_live(server: Server, key: RunKey, tombstone: bool) -> Any:
         earlier.effective = earlier.status is RunStatus.CANCELLED
         return Response(earlier.model_dump_json(), 200, media_type="application/json")
     if tombstone:
-        return Response(b'{"id": "%s", "status": "tombstone"}' % key.id.encode(), 202, media_type="application/json")
+        view = TombstoneView(id=key.id, status="tombstone")
+        return Response(view.model_dump_json(), 202, media_type="application/json")
     raise no_run(key.id)

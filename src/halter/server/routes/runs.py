@@ -6,26 +6,29 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
+from fastapi.security import HTTPBearer
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from halter import events
 from halter.outcome import RunStatus
+from halter.server import examples
 from halter.server.bodies import ID, StartBody
 from halter.server.frames import stream_format
 from halter.server.port import Begun, RunFilter, RunInfo, RunKey
 from halter.server.presence import connection_to
 from halter.server.principal import Principal
 from halter.server.problems import Problem, ProblemRoute
-from halter.server.routes.answers import no_run, problems, run_response
+from halter.server.routes.answers import Limit, OfSession, OfTag, OfUser, no_run, problems, run_response
 from halter.server.server import Server
 from halter.server.stream import Cursor, FeedStream, client_left, cursor_of
 from halter.server.views import AgentListView, AgentView, RunListView, RunView, run_view
 
 RunId = Annotated[str, Path(pattern=ID, description="the run's id")]
+KEY = HTTPBearer(auto_error=False, description="An API key; needed if the server has keys.")  # only for the document
 Wait = Annotated[float, Query(ge=0, le=3600, description="seconds to wait for the run's end")]
-STREAM = {"text/event-stream": {"schema": {"type": "string"}, "example": "id: 1.0\nevent: snapshot\ndata: {…}\n\n"}}
+STREAM = {"text/event-stream": {"schema": {"type": "string"}, "example": examples.EVENTS}}
 
 
 def runs_router(server: Server) -> APIRouter:
@@ -70,13 +73,13 @@ def runs_router(server: Server) -> APIRouter:
     @router.get("/v1/runs", response_model=RunListView, responses=problems())
     async def list_runs(
         who: Principal = Depends(may_read),
-        session: Annotated[str | None, Query(pattern=ID)] = None,
-        user: Annotated[str | None, Query(pattern=ID)] = None,
-        status: RunStatus | None = None,
-        tag: Annotated[str | None, Query(max_length=64)] = None,
-        agent: Annotated[str | None, Query(max_length=256)] = None,
+        session: OfSession = None,
+        user: OfUser = None,
+        status: Annotated[RunStatus | None, Query(description="only with this status")] = None,
+        tag: OfTag = None,
+        agent: Annotated[str | None, Query(max_length=256, description="only of this agent")] = None,
         before: Annotated[str | None, Query(pattern=ID, description="`next` of the page before")] = None,
-        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        limit: Limit = 50,
     ) -> Any:
         """Lists runs, the newest first."""
         which = RunFilter(
@@ -126,7 +129,7 @@ def runs_router(server: Server) -> APIRouter:
 def may(server: Server, scope: str) -> Any:
     """A dependency: the principal of the request, who must have this scope."""
 
-    async def principal(request: Request) -> Principal:
+    async def principal(request: Request, _: Any = Depends(KEY)) -> Principal:
         found = await server.principal(request, scope)
         request.state.halter_names = server.names(found.tenant)  # for the texts of errors
         return found

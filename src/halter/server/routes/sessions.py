@@ -9,10 +9,11 @@ from starlette.responses import Response
 
 from halter.core.ids import new_id
 from halter.errors import SessionNotFound
+from halter.server import examples
 from halter.server.bodies import ID, ForkBody, RewindBody, SessionBody, SessionChangesBody
 from halter.server.principal import Principal
 from halter.server.problems import ProblemRoute
-from halter.server.routes.answers import problems
+from halter.server.routes.answers import Limit, OfSession, OfTag, OfUser, problems, shown_as
 from halter.server.routes.runs import may
 from halter.server.server import Server
 from halter.server.views import (
@@ -28,8 +29,7 @@ from halter.server.views import (
 from halter.sessions.records import Session
 
 SessionId = Annotated[str, Path(pattern=ID, description="the session's id")]
-Limit = Annotated[int, Query(ge=1, le=200)]
-Offset = Annotated[int, Query(ge=0, le=1_000_000)]
+Offset = Annotated[int, Query(ge=0, le=1_000_000, description="how many to leave out, the newest ones")]
 
 
 def sessions_router(server: Server) -> APIRouter:
@@ -59,9 +59,9 @@ def sessions_router(server: Server) -> APIRouter:
     @router.get("/v1/sessions", response_model=SessionListView, responses=problems())
     async def list_sessions(
         who: Principal = Depends(may_read),
-        user: Annotated[str | None, Query(pattern=ID)] = None,
-        tag: Annotated[str | None, Query(max_length=64)] = None,
-        text: Annotated[str | None, Query(max_length=500)] = None,
+        user: OfUser = None,
+        tag: OfTag = None,
+        text: Annotated[str | None, Query(max_length=500, description="words in the title or in one message")] = None,
         limit: Limit = 50,
         offset: Offset = 0,
     ) -> Any:
@@ -103,7 +103,11 @@ def sessions_router(server: Server) -> APIRouter:
         server.record(who, "session.rewind", id, f"{body.to} messages left")
         return view(rewound, who)
 
-    @router.get("/v1/sessions/{id}/export", response_model=dict[str, Any], responses=problems(404))
+    @router.get(
+        "/v1/sessions/{id}/export",
+        response_model=dict[str, Any],
+        responses={**problems(404), 200: shown_as(examples.SESSION_EXPORT)},
+    )
     async def export_session(id: SessionId, who: Principal = Depends(may_read)) -> Any:
         """Exports the session and all that was said in it."""
         return plain(server.names(who.tenant).in_export(await sessions.export(stored(id, who))))
@@ -117,10 +121,10 @@ def sessions_router(server: Server) -> APIRouter:
 
     @router.get("/v1/search", response_model=HitListView, responses=problems())
     async def search_messages(
-        text: Annotated[str, Query(min_length=1, max_length=500)],
+        text: Annotated[str, Query(min_length=1, max_length=500, description="the words")],
         who: Principal = Depends(may_read),
-        session: Annotated[str | None, Query(pattern=ID)] = None,
-        user: Annotated[str | None, Query(pattern=ID)] = None,
+        session: OfSession = None,
+        user: OfUser = None,
         limit: Limit = 20,
     ) -> Any:
         """Finds messages in which all these words occur."""

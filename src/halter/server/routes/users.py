@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
+from halter.server import examples
 from halter.server.bodies import ID
 from halter.server.principal import Principal
 from halter.server.problems import Problem, ProblemRoute
-from halter.server.routes.answers import problems
+from halter.server.routes.answers import problems, shown_as
 from halter.server.routes.runs import may
 from halter.server.server import Server
 from halter.server.views import DeletedFactsView, DeletedUserView, FactListView, fact_view, plain
@@ -54,7 +55,11 @@ def users_router(server: Server) -> APIRouter:
         server.record(who, "user.delete_fact", user, "deleted", message=id)
         return Response(status_code=204)
 
-    @router.get("/v1/users/{user}/export", response_model=dict[str, Any], responses=problems())
+    @router.get(
+        "/v1/users/{user}/export",
+        response_model=dict[str, Any],
+        responses={**problems(), 200: shown_as(examples.USER_EXPORT)},
+    )
     async def export_user(user: User, who: Principal = Depends(may_read)) -> Any:
         """Exports all that is stored of a user: sessions with their messages, facts, and records of runs."""
         names = server.names(who.tenant)
