@@ -29,8 +29,8 @@ def name() -> Iterator[str]:
     assert alive(name) == [], "a job was left behind"
 
 
-def start(jobs: Jobs, command: str, *, term_grace: float = 1.0, max_output: int = 1000) -> Job:
-    return jobs.start(["bash", "-c", command], command, HERE, max_output=max_output, term_grace=term_grace)
+async def start(jobs: Jobs, command: str, *, term_grace: float = 1.0, max_output: int = 1000) -> Job:
+    return await jobs.start(["bash", "-c", command], command, HERE, max_output=max_output, term_grace=term_grace)
 
 
 async def until(job: Job, word: str) -> str:
@@ -86,7 +86,9 @@ def test_the_default_jobs_end_with_the_loop_and_with_its_runtime(ending: str, na
 @pytest.mark.real_loop
 async def test_a_job_that_traps_term_is_killed_with_its_tree(name: str) -> None:
     jobs = Jobs()
-    job = start(jobs, f"trap '' TERM; setsid sleep {name} & echo ready; while :; do sleep {name}; done", term_grace=0.2)
+    job = await start(
+        jobs, f"trap '' TERM; setsid sleep {name} & echo ready; while :; do sleep {name}; done", term_grace=0.2
+    )
     await until(job, "ready")
     began = time.monotonic()
     await jobs.close()
@@ -98,7 +100,7 @@ async def test_a_job_that_traps_term_is_killed_with_its_tree(name: str) -> None:
 @pytest.mark.real_loop
 async def test_what_a_job_has_left_running_goes_with_it(name: str) -> None:
     async with Jobs() as jobs:
-        job = start(jobs, f"setsid sleep {name} & exit 3")
+        job = await start(jobs, f"setsid sleep {name} & exit 3")
         await job.child.gone
         assert alive(name) == []
         assert (job.code, job.state) == (3, "exit code 3")
@@ -107,7 +109,7 @@ async def test_what_a_job_has_left_running_goes_with_it(name: str) -> None:
 @pytest.mark.real_loop
 async def test_jobs_whose_closing_is_cancelled_end_all_the_same(name: str) -> None:
     jobs = Jobs()
-    job = start(jobs, f"trap '' TERM; echo ready; while :; do sleep {name}; done", term_grace=0.3)
+    job = await start(jobs, f"trap '' TERM; echo ready; while :; do sleep {name}; done", term_grace=0.3)
     await until(job, "ready")
     closing = asyncio.create_task(jobs.close())
     await asyncio.sleep(0.05)
@@ -158,7 +160,7 @@ async def test_the_model_is_not_told_of_the_background_where_there_is_none() -> 
 @pytest.mark.real_loop
 async def test_what_nobody_reads_is_bounded() -> None:
     async with Jobs() as jobs:
-        job = start(jobs, "head -c 10000000 /dev/zero | tr '\\0' x; echo over", max_output=100)
+        job = await start(jobs, "head -c 10000000 /dev/zero | tr '\\0' x; echo over", max_output=100)
         await job.child.gone
         said = job.read()
         assert said.startswith("x" * 50 + "\n…")
@@ -182,8 +184,8 @@ async def test_so_many_and_no_more_run_at_once() -> None:
 async def test_of_ended_jobs_the_last_ones_are_kept() -> None:
     async with Jobs() as jobs:
         for _ in range(25):
-            await start(jobs, "true").child.gone
-        start(jobs, "true")
+            await (await start(jobs, "true")).child.gone
+        await start(jobs, "true")
         assert [job.id for job in jobs] == [f"job-{number}" for number in range(6, 27)]
 
 
@@ -191,17 +193,17 @@ def test_jobs_belong_to_one_loop_and_take_nothing_when_closed() -> None:
     jobs = Jobs()
 
     async def one(*, close: bool) -> None:
-        start(jobs, "true")
+        await start(jobs, "true")
         if close:
             await jobs.close()
             with pytest.raises(UsageError, match="closed"):
-                start(jobs, "true")
+                await start(jobs, "true")
 
     asyncio.run(one(close=True))
     jobs = Jobs()
 
     async def first() -> None:
-        await start(jobs, "true").child.gone
+        await (await start(jobs, "true")).child.gone
 
     asyncio.run(first())
     with pytest.raises(UsageError, match="another event loop"):

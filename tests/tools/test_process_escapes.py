@@ -201,6 +201,23 @@ async def test_a_halted_supervisor_goes_on_when_it_is_needed(name: str) -> None:
 
 @pytest.mark.real_loop
 @pytest.mark.scenario("K99")
+async def test_a_program_that_halts_the_helper_and_kills_its_supervisor_is_ended(name: str) -> None:
+    """The helper goes on when it is needed; nobody else has what hides."""
+    run = await begin(
+        shell(approval="never", term_grace=0.1), command=f"(env -i setsid sleep {name} &) ; echo ready; sleep {name}"
+    )
+    supervisor = proc.read(_parent_of(name))
+    assert supervisor is not None
+    os.kill(supervisor.parent, signal.SIGSTOP)
+    os.kill(supervisor.pid, signal.SIGKILL)
+    run.cancel()
+    after = await called(run)
+    assert alive(name) == []
+    assert after.result.receipt.confirmed
+
+
+@pytest.mark.real_loop
+@pytest.mark.scenario("K99")
 async def test_without_supervisors_no_receipt_with_processes_is_confirmed(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

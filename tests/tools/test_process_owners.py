@@ -230,6 +230,26 @@ def test_nothing_that_a_tool_has_started_outlives_a_killed_host(
 
 
 @pytest.mark.scenario("K100")
+@pytest.mark.parametrize("halted", ["$PPID", "$(ps -o ppid= $PPID)"], ids=["supervisor", "helper"])
+def test_a_program_that_halts_what_is_above_it_does_not_outlive_a_killed_host(
+    halted: str, program: Callable[..., subprocess.Popen[str]], name: str
+) -> None:
+    owner = program(f"""
+    async def calling():
+        command = f"kill -STOP {halted}; (env -i setsid sleep {{name}} &) ; echo ready; sleep {{name}}"
+        async for event in agent(command).run("go").start().events():
+            if event.type == "tool.progress":
+                print("ready", flush=True)
+    asyncio.run(calling())
+    """)
+    assert owner.stdout.readline() == "ready\n"
+    owner.kill()
+    owner.wait()
+    assert_within(1.0, wait_until_gone(name))
+    wait_until_gone(f"supervisor.py\0{owner.pid}\0")
+
+
+@pytest.mark.scenario("K100")
 def test_a_fork_of_the_host_does_not_keep_its_programs_alive(
     program: Callable[..., subprocess.Popen[str]], name: str
 ) -> None:

@@ -17,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
 
 from halter.children.ending import Ending
 from halter.children.leader import Leader
@@ -26,7 +28,8 @@ from halter.children.starting import start
 from halter.children.sweeper import bring_to_an_end, wait_for
 from halter.children.tree import Tree
 from halter.core.lockfree import snapshot
-from halter.errors import ConfigurationError
+from halter.core.threads import spawn
+from halter.errors import ConfigurationError, RunCancelled
 from halter.outcome import Ended
 
 READ = 64 * 1024  # bytes; as much as a pipe holds
@@ -35,75 +38,160 @@ EXIT_GRACE = 0.2
 EXIT_PATIENCE = 1.0
 
 
-class Child:
-    """A process that runs, and its tree. `exited`: done when it has ended; `gone`: when its whole tree has, and how."""
+def _is_patient() -> bool:
+    return False
 
-    def __init__(self, leader: Leader, mark: str, pipe: int, on_output: Callable[[bytes], object]) -> None:
+
+class _Wish(NamedTuple):
+    """For the end of a process; as `Child.end`."""
+
+    grace: float
+    is_urgent: Callable[[], bool]
+
+    def sooner(self, grace: float) -> _Wish:
+        return _Wish(min(self.grace, grace), self.is_urgent)
+
+
+class Child:
+    """A process and its tree. `exited`: done when it has ended; `gone`: when its whole tree has, and how.
+
+    Made on the loop that it belongs to; it runs once `start` has returned. `end` may come at any time: a process that
+    is being started meanwhile is ended as soon as it is there.
+    """
+
+    def __init__(self, on_output: Callable[[bytes], object]) -> None:
+        """`on_output(data)`: called on the loop with what it writes to its stdout and stderr, in order."""
         self.loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[None] = self.loop.create_future()
         self.gone: asyncio.Future[Ended] = self.loop.create_future()
         self.outlives_runs = False
-        self._leader = leader
-        self._tree = Tree(mark, (leader.pid, leader.started) if leader.started is not None else None)
-        self._pipe: int | None = pipe
         self._on_output = on_output
+        self._mark = new_mark()
+        self._started: asyncio.Future[None] = self.loop.create_future()
+        self._started.add_done_callback(lambda started: started.exception())  # nobody may be left to see it
+        self._is_begun = False
+        self._leader: Leader | None = None
+        self._pipe: int | None = None
+        self._exit_fd: int | None = None
         self._lock = threading.Lock()
         self._ending: Ending | None = None
-        _live[id(self)] = self
-        os.set_blocking(pipe, False)
-        self.loop.add_reader(pipe, self._on_readable)
-        self._exit_fd = leader.watch(self.loop, self._on_exit)
+        self._wish: _Wish | None = None  # for its end, before it is there
 
-    @classmethod
-    def start(
-        cls,
-        argv: Sequence[str],
+    # --- starting it ----------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        command: Callable[[], Sequence[str]],
         *,
         environment: Mapping[str, str],
         cwd: str | None = None,
-        on_output: Callable[[bytes], object],
         stdin: int | None = None,
         stderr: int | None = None,
         apart: bool = False,
-    ) -> Child:
-        """Starts it, on the loop that runs here; returns when the program has been found and loaded.
+    ) -> None:
+        """Starts it, once, in a thread: the loop goes on meanwhile. Returns when it has been found and loaded.
 
-        `environment`: all of it, but for our marks. `on_output(data)`: called on the loop with what it writes to its
-        stdout and stderr, in order. `stdin`: a descriptor to read from; `None`: there is nothing to read. `stderr`: a
-        descriptor for its errors alone. `apart`: stdout and stderr stay those of this process, and the pipe is another
-        descriptor, whose number is its last argument. Raises `OSError` if there is no such program or directory,
-        `ValueError` for a NUL in an argument.
+        `command()`: the program and its arguments, called in that thread. `environment`: all of it, but for our marks.
+        `stdin`: a descriptor to read from; `None`: there is nothing to read. `stderr`: a descriptor for its errors
+        alone. `apart`: stdout and stderr stay those of this process, and the pipe is another descriptor, whose number
+        is its last argument. Raises `OSError` if there is no such program or directory, `ValueError` for a NUL in an
+        argument, and what `command()` raises. Cancelled, the start goes on: call `end`, and wait for `gone`.
         """
         if os.name != "posix":
             raise ConfigurationError("processes of tools need a POSIX system: Linux, or another one")
         look_once()
-        mark = new_mark()
-        with ExitStack() as ours_only:
-            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            ours_only.callback(os.close, nothing)
-            ours, theirs = os.pipe()
-            ours_only.callback(os.close, theirs)
-            inputs = nothing if stdin is None else stdin
-            if apart:
-                descriptors = [inputs, *(fd if _is_open(fd) else nothing for fd in (1, 2)), theirs]
-            else:
-                errors = nothing if stderr is None or not _is_open(stderr) else stderr
-                descriptors = [inputs, theirs, theirs if stderr is None else errors]
-            try:
-                leader = start(argv, marked(environment, mark), cwd or os.getcwd(), descriptors)
-            except BaseException:
-                os.close(ours)
-                raise
-        return cls(leader, mark, ours, on_output)
+        directory = cwd or os.getcwd()
+        theirs = ExitStack()
+        try:
+            descriptors = self._opened(theirs, stdin, stderr, apart)
+            self._begin()
+            spawn("start", self._load, command, marked(environment, self._mark), directory, descriptors, theirs)
+        except BaseException as error:
+            theirs.close()
+            self._fail(error)
+            raise
+        await asyncio.shield(self._started)
 
-    @property
-    def pid(self) -> int:
-        return self._leader.pid
+    def _opened(self, theirs: ExitStack, stdin: int | None, stderr: int | None, apart: bool) -> list[int]:
+        """The program's descriptors: copies, because the caller may close its own before the program has them."""
+
+        def copy(descriptor: int | None) -> int:
+            number = os.open(os.devnull, os.O_RDWR) if descriptor is None else os.dup(descriptor)
+            theirs.callback(os.close, number)
+            return number
+
+        self._pipe, written = os.pipe()
+        theirs.callback(os.close, written)
+        if apart:
+            return [copy(stdin), *(copy(number if _is_open(number) else None) for number in (1, 2)), written]
+        errors = written if stderr is None else copy(stderr if _is_open(stderr) else None)
+        return [copy(stdin), written, errors]
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._wish is not None:
+                raise RunCancelled("it was to be ended before it was started")
+            self._is_begun = True
+
+    def _load(
+        self,
+        command: Callable[[], Sequence[str]],
+        environment: Mapping[str, str],
+        directory: str,
+        descriptors: Sequence[int],
+        theirs: ExitStack,
+    ) -> None:
+        """In a thread."""
+        try:
+            with theirs:
+                leader = start(command(), environment, directory, descriptors)
+        except BaseException as error:
+            if not self._tell(partial(self._fail, error)):
+                self.forget()
+            return
+        with self._lock:
+            self._leader, wish = leader, self._wish
+        _live[id(self)] = self
+        if not self._tell(self._watch):
+            wish = _Wish(0, _is_patient)
+        if wish is not None:
+            self.begin_to_end(*wish)
+        leader.outlast()
+
+    def _tell(self, what: Callable[[], object]) -> bool:
+        """Has it called on the loop; from any thread. False if the loop is closed: nobody waits any more."""
+        try:
+            self.loop.call_soon_threadsafe(what)
+        except RuntimeError:
+            return False
+        return True
+
+    def _watch(self) -> None:
+        assert self._leader is not None
+        assert self._pipe is not None
+        try:
+            os.set_blocking(self._pipe, False)
+            self.loop.add_reader(self._pipe, self._on_readable)
+            self._exit_fd = self._leader.watch(self.loop, self._on_exit)
+        except OSError as error:  # no descriptor is left to watch it by: it must not run unwatched
+            self._started.set_exception(error)
+            self.begin_to_end(0)
+        else:
+            self._started.set_result(None)
+
+    def _fail(self, error: BaseException | None = None) -> None:
+        """It was not started, and will not be."""
+        self._close_pipe()
+        if not self.gone.done():
+            self.gone.set_result(Ended.FINISHED)
+            self.exited.set_result(None)
+        if error is not None and not self._started.done():
+            self._started.set_exception(error)
 
     @property
     def code(self) -> int | None:
         """How it ended, negative for a signal; `None` while it runs, or if somebody else has waited for it."""
-        return self._leader.code
+        return None if self._leader is None else self._leader.code
 
     @property
     def how_it_ended(self) -> str:
@@ -142,29 +230,38 @@ class Child:
     def _on_exit(self) -> None:
         self._close_exit_fd()
         if not self.exited.done():
-            self._leader.look()
+            if self._leader is not None:
+                self._leader.look()
             self._read_what_is_left()
             self.exited.set_result(None)
 
     # --- ending it ------------------------------------------------------------------------------------------
 
-    def end(self, grace: float, is_urgent: Callable[[], bool] = lambda: False) -> asyncio.Future[Ended]:
+    def end(self, grace: float, is_urgent: Callable[[], bool] = _is_patient) -> asyncio.Future[Ended]:
         """Begins to end its whole tree; again, it makes haste. Returns `gone`.
 
         `grace`: seconds between TERM and KILL; 0: KILL at once. `is_urgent()`: asked meanwhile, in a thread; True: KILL
         now. Call it as well when the process has ended by itself: what it has left behind is ended.
         """
         ending = self.begin_to_end(grace, is_urgent)
-        if grace == 0:
+        if grace == 0 and ending is not None:
             ending.kill_group()
         return self.gone
 
-    def begin_to_end(self, grace: float, is_urgent: Callable[[], bool] = lambda: False) -> Ending:
-        """As `end`; from any thread."""
+    def begin_to_end(self, grace: float, is_urgent: Callable[[], bool] = _is_patient) -> Ending | None:
+        """As `end`; from any thread. Returns `None` for a process that is not there: it is ended when it comes."""
         with self._lock:
-            is_new = self._ending is None
-            ending = self._ending = self._ending or Ending(self._tree, self._leader, grace, self._on_over, is_urgent)
-        if not is_new:
+            leader, is_new = self._leader, self._ending is None
+            if leader is None:
+                self._wish = _Wish(grace, is_urgent) if self._wish is None else self._wish.sooner(grace)
+            else:
+                tree = Tree(self._mark, (leader.pid, leader.started) if leader.started is not None else None)
+                self._ending = self._ending or Ending(tree, leader, grace, self._on_over, is_urgent)
+            ending = self._ending
+        if ending is None:
+            if not self._is_begun:
+                self._tell(self._fail)
+        elif not is_new:
             ending.hasten(grace)
         elif not ending.finish_if_gone():
             bring_to_an_end(ending)
@@ -172,14 +269,14 @@ class Child:
 
     def kill_group(self) -> None:
         """KILLs its process group; from any thread, for a loop that does not answer."""
-        self.begin_to_end(0).kill_group()
+        ending = self.begin_to_end(0)
+        if ending is not None:
+            ending.kill_group()
 
     def _on_over(self, how: Ended) -> None:
         """In the sweeper's thread."""
         _live.pop(id(self), None)
-        try:
-            self.loop.call_soon_threadsafe(self._leave, how)
-        except RuntimeError:  # the loop is closed: nobody waits, and nothing reads any more
+        if not self._tell(partial(self._leave, how)):
             self.forget()
 
     def _leave(self, how: Ended) -> None:
@@ -207,11 +304,12 @@ class Child:
             if descriptor is not None:
                 os.close(descriptor)
         self._pipe = self._exit_fd = None
-        self._leader.forget()
+        if self._leader is not None:
+            self._leader.forget()
 
     def __repr__(self) -> str:
         state = "gone" if self.gone.done() else "ending" if self._ending else "ended" if self.exited.done() else "runs"
-        return f"<Child {self.pid}, {state}>"
+        return f"<Child {'without a number' if self._leader is None else self._leader.pid}, {state}>"
 
 
 def _is_open(descriptor: int) -> bool:
@@ -228,7 +326,8 @@ _live: dict[int, Child] = {}
 def _at_exit() -> None:
     """Ends what no loop will end: all where the loop has stopped, and what outlives runs."""
     left = [child for child in snapshot(_live) if child.outlives_runs or not child.loop.is_running()]
-    wait_for([child.begin_to_end(EXIT_GRACE) for child in left], time.monotonic() + EXIT_PATIENCE)
+    endings = [ending for child in left if (ending := child.begin_to_end(EXIT_GRACE)) is not None]
+    wait_for(endings, time.monotonic() + EXIT_PATIENCE)
 
 
 def _after_fork() -> None:

@@ -59,6 +59,13 @@ class Leader:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
             loop.call_soon_threadsafe(on_exit)
 
+    def outlast(self) -> None:
+        """Blocks until it has ended, in the thread that started it: programs can ask to be ended with that thread
+        (PR_SET_PDEATHSIG), and bubblewrap does."""
+        if hasattr(os, "waitid"):
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
     def look(self) -> None:
         """Notes the code, if it has ended, and leaves it to be waited for."""
         if self.code is not None or self._is_reaped or not hasattr(os, "waitid"):

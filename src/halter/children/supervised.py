@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import logging
 import marshal
 import os
@@ -17,26 +18,32 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from halter.children import proc, supervisor
 from halter.children.leader import Leader, Watching
 from halter.children.proc import Table
 from halter.children.supervisor import EXITED, GONE, KILL, LENGTH, NO_DIRECTORY, STARTED, WORD
 
-PATIENCE = 10.0  # seconds for a program to be loaded
+PATIENCE = 10.0  # seconds for a program to be loaded, and for the helper
+_UNEASY = 0.25  # seconds without an answer after which the helper is told to go on: a program may have halted it
 _SAID = 16 * WORD.size  # bytes; more than a supervisor ever says
 # What programs inherit of this process, and the helper has as it was when it was started.
 _INHERITED = (b"Umask", b"Uid", b"Gid", b"Groups", b"Cap", b"NoNewPrivs", b"Seccomp", b"Cpus_allowed")
+T = TypeVar("T")
 _logger = logging.getLogger("halter")
 
 
 class SupervisedLeader(Leader):
     """The first process of a call, which is a child of its supervisor; what that one says comes through `channel`."""
 
-    def __init__(self, pid: int, supervisor_pid: int, channel: socket.socket) -> None:
+    def __init__(self, pid: int, supervisor_pid: int, channel: socket.socket, helper: _Helper) -> None:
         super().__init__(pid)
+        self._helper = helper
         self._channel = channel
         self._channel_lock = threading.Lock()
         self._supervisor = (supervisor_pid, proc.started(supervisor_pid) or 0)
@@ -86,9 +93,11 @@ class SupervisedLeader(Leader):
     def kill_descendants(self) -> None:
         with self._channel_lock, contextlib.suppress(OSError):
             self._channel.send(KILL)
-        found = proc.read(self._supervisor[0])
-        if found is not None and found.key == self._supervisor:
-            proc.send(found, signal.SIGCONT)  # one that was halted could not listen
+        _wake(self._supervisor)
+        self._helper.wake()  # it takes over if the supervisor was killed
+
+    def outlast(self) -> None:
+        """Nothing to wait for: it was forked by its supervisor, which has one thread."""
 
     def reap(self) -> None:
         """Lets the supervisor wait for it, and go."""
@@ -125,7 +134,7 @@ def start(
     _note_that_it_works()
     channel, what, number, supervisor_pid = said
     if what == STARTED:
-        return SupervisedLeader(number, supervisor_pid, channel)
+        return SupervisedLeader(number, supervisor_pid, channel, helper)
     channel.close()
     raise OSError(number, os.strerror(number), directory if what == NO_DIRECTORY else argv[0])
 
@@ -164,23 +173,42 @@ class _Helper:
             raise
         finally:
             theirs.close()
-        process.wait()  # what goes on is a fork of it
+        try:
+            process.wait(PATIENCE)  # what goes on is a fork of it
+        except subprocess.TimeoutExpired:  # `sys.executable` may be another program that has Python in it
+            self._requests.close()
+            process.kill()
+            process.wait()
+            raise OSError(errno.ETIMEDOUT, f"{sys.executable} did not become a helper within {PATIENCE:g} s") from None
+        self._requests.settimeout(PATIENCE)
+        said = self._requests.recv(WORD.size)
+        pid = WORD.unpack(said)[1] if said else 0  # it may have ended at once, which is found out when it is asked
+        self._server = (pid, proc.started(pid) or 0)
+        self._requests.settimeout(_UNEASY)
+
+    def wake(self) -> None:
+        """Lets it go on if it was halted; from any thread."""
+        _wake(self._server)
 
     def ask(self, request: bytes, descriptors: Sequence[int]) -> tuple[socket.socket, bytes, int, int] | None:
         """A program's channel, and the first words on it; `None` if nobody answered."""
         ours, theirs = socket.socketpair()
         try:
+            ours.settimeout(_UNEASY)
             with theirs:
-                socket.send_fds(self._requests, [b"r"], [theirs.fileno(), *descriptors])
-            ours.settimeout(PATIENCE)
+                given = [theirs.fileno(), *descriptors]
+                self._patiently(lambda: socket.send_fds(self._requests, [b"r"], given))
             with contextlib.suppress(ConnectionError):  # it may have said no already
-                ours.sendall(request)
-            what, number = _heard(ours)
-            supervisor_pid = _heard(ours)[1] if what == STARTED else 0
+                rest = memoryview(request)
+                while rest:
+                    rest = rest[self._patiently(partial(ours.send, rest)) :]
+            what, number = self._patiently(lambda: _heard(ours))
+            supervisor_pid = self._patiently(lambda: _heard(ours))[1] if what == STARTED else 0
         except (OSError, EOFError) as error:
             ours.close()
             if isinstance(error, TimeoutError):
-                raise OSError(error.errno or 0, f"it was not loaded within {PATIENCE:g} s") from error
+                _discard(self)
+                raise OSError(errno.EBUSY, f"it was not loaded within {PATIENCE:g} s") from error
             return None
         except BaseException:
             ours.close()
@@ -188,12 +216,29 @@ class _Helper:
         ours.setblocking(False)
         return ours, what, number, supervisor_pid
 
+    def _patiently(self, call: Callable[[], T]) -> T:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return call()
+            except TimeoutError:
+                if time.monotonic() >= until:
+                    raise
+                self.wake()
+
     @property
     def descriptor(self) -> int:
         return self._requests.fileno()
 
     def close(self) -> None:
         self._requests.close()
+
+
+def _wake(process: tuple[int, int]) -> None:
+    """Lets this very process go on."""
+    found = proc.read(process[0])
+    if found is not None and found.key == process:
+        proc.send(found, signal.SIGCONT)
 
 
 def _heard(channel: socket.socket) -> tuple[bytes, int]:

@@ -7,7 +7,8 @@ their child, whatever it did to its environment, its session or its rights.
 1. A supervisor starts one program, says how it ended, and says `GONE` when it has no descendant left. 2. It ends all of
 its descendants when it is told to `KILL`, and when the host has ended or has let go of its channel. 3. The program is
 waited for last, so that its number and its group stay its own. 4. If a supervisor is killed, the server gets its
-descendants, ends them, and says `GONE` in its place.
+descendants, ends them, and says `GONE` in its place. 5. Programs may halt processes of their user: the server lets
+supervisors go on that were halted, and a supervisor that ends lets the server go on.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any, NoReturn
 
 # What is said on a channel: each is a letter and a number of four bytes.
 STARTED, SUPERVISOR, NO_DIRECTORY, NO_PROGRAM, EXITED, GONE = b"s", b"v", b"d", b"p", b"x", b"g"
+SERVER = b"h"  # the server's first word, with its number
 WORD = struct.Struct("=ci")
 LENGTH = struct.Struct("=Q")
 KILL = b"k"  # the only word to a supervisor
@@ -53,7 +55,9 @@ def main() -> None:
     _become_subreaper()
     original = {number: signal.signal(number, signal.SIG_IGN) for number in _SPARED}
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    _Server(socket.socket(fileno=descriptor), watch, original).serve()
+    requests = socket.socket(fileno=descriptor)
+    say(requests, SERVER, os.getpid())
+    _Server(requests, watch, original).serve()
 
 
 def _watch(host: int) -> int | None:
@@ -162,11 +166,14 @@ class _Server:
     def _look_after_children(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 break
             if pid == 0:
                 break
+            if os.WIFSTOPPED(status):
+                kill([pid], signal.SIGCONT)
+                continue
             channel = self._channels.pop(pid, None)
             if channel is not None and status == 0:
                 channel.close()
@@ -208,6 +215,7 @@ class _Supervisor:
         while not self._is_alone:
             self._listen(events.wait(None), events)
         os.waitpid(self._program, 0)
+        kill([os.getppid()], signal.SIGCONT)
 
     def _patience(self) -> float | None:
         return None if self._kill_at is None else max(AGAIN, self._kill_at - time.monotonic())
@@ -262,6 +270,7 @@ class _Supervisor:
     def _be_alone(self, events: _Events) -> None:
         """The host has ended: TERM, and KILL soon."""
         self._is_alone = True
+        kill([os.getppid()], signal.SIGCONT)
         events.forget(self._channel.fileno())
         if self._kill_at is None:
             self._kill_at = time.monotonic() + GRACE

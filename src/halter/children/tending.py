@@ -15,7 +15,8 @@ LABEL = 60  # characters of a command in the receipt
 
 @asynccontextmanager
 async def tended(child: Child, label: str, grace: float, ctx: ToolContext) -> AsyncGenerator[Child]:
-    """At the end of the block, at the call's time-out and at a stop, the child's whole tree is ended: TERM, then KILL.
+    """The block starts the child. At the end of the block, at the call's time-out and at a stop, its whole tree is
+    ended: TERM, then KILL.
 
     `grace`: seconds between the two; a stop gives no more than half of its own, a `kill` none, whenever it comes.
     Leaving waits until nothing of it is left, but for a `kill`. Cancellation-safe: cancelled while it waits, the ending

@@ -77,19 +77,20 @@ async def call_in_process(
     _refuse_while_main_is_read()
     request = _request(fn, tuple(args), dict(kwargs))
     received = bytearray()
-    with _nameless_file() as file:
-        file.write(request)
-        file.seek(0)
-        child = _start(file, received)
+    child = Child(received.extend)
     async with tended(child, fn.__qualname__, TERM_GRACE, ctx):
+        with _nameless_file() as file:
+            file.write(request)
+            file.seek(0)
+            await _start(child, file)
         await child.wait()
     return _value(fn, child, bytes(received))
 
 
-def _start(request: BinaryIO, received: bytearray) -> Child:
+async def _start(child: Child, request: BinaryIO) -> None:
     flags = subprocess._args_from_interpreter_flags()  # pyright: ignore  # as multiprocessing's spawn
     argv = [sys.executable, *cast("list[str]", flags), "-P", str(Path(isolated_child.__file__))]
-    return Child.start(argv, environment=os.environ, on_output=received.extend, stdin=request.fileno(), apart=True)
+    await child.start(lambda: argv, environment=os.environ, stdin=request.fileno(), apart=True)
 
 
 def _nameless_file() -> BinaryIO:

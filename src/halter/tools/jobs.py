@@ -36,21 +36,20 @@ class Job:
         self._max_output = max_output
         self._unread = Output(max_output)
         self._term_grace = term_grace
-        self._child: Child | None = None
+        self.child = Child(self._hear)
+        self.child.outlives_runs = True
 
-    def begin(self, argv: Sequence[str], where: Surroundings) -> None:
-        """Starts it. Raises `ToolError` if that cannot be."""
-        child = self._child = where.start(argv, self._hear)
-        child.outlives_runs = True
-        child.exited.add_done_callback(lambda _: child.end(self._term_grace))  # what it leaves behind goes with it
+    async def begin(self, argv: Sequence[str], where: Surroundings) -> None:
+        """Starts it. Raises `ToolError` if that cannot be. Cancelled, it returns when nothing of it is left."""
+        try:
+            await where.start(self.child, argv)
+        except BaseException:
+            await self.end()
+            raise
+        self.child.exited.add_done_callback(lambda _: self.child.end(self._term_grace))  # with what it leaves behind
 
     def _hear(self, data: bytes) -> None:
         self._unread.feed(data)
-
-    @property
-    def child(self) -> Child:
-        assert self._child is not None, "it was begun"
-        return self._child
 
     @property
     def is_running(self) -> bool:
@@ -94,20 +93,24 @@ class Jobs:
         self._is_closed = False
         self._pid = os.getpid()
 
-    def start(
+    async def start(
         self, argv: Sequence[str], command: str, where: Surroundings, *, max_output: int, term_grace: float
     ) -> Job:
         """Starts a program. Raises `ToolError` if it cannot be started or too many run, `UsageError` on another loop.
 
         `command`: what it is called in lists. `max_output`: characters kept until they are read. `term_grace`: seconds
-        between TERM and KILL.
+        between TERM and KILL. Cancellation-safe: cancelled, nothing of it is left.
         """
         self._belong_here()
         if sum(job.is_running for job in self._jobs.values()) >= self._most:
             raise ToolError(f"{self._most} programs run in the background already: end one first")
         job = Job(f"job-{next(self._numbers)}", command, max_output, term_grace)
-        job.begin(argv, where)
-        self._jobs[job.id] = job
+        self._jobs[job.id] = job  # at once, so that `close` finds it
+        try:
+            await job.begin(argv, where)
+        except BaseException:
+            del self._jobs[job.id]
+            raise
         self._forget_some()
         return job
 

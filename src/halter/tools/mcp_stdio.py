@@ -44,18 +44,12 @@ async def stdio_server(
     cannot be started. Cancellation-safe: cancelled, it is ended at once.
     """
     said, incoming = anyio.create_memory_object_stream[Incoming](math.inf)
-    read, write = os.pipe()
-    try:
-        child = _start(command, {**get_default_environment(), **(env or {})}, cwd, read, _Lines(said))
-    except BaseException:
-        os.close(write)
-        raise
-    finally:
-        os.close(read)
+    child = Child(_Lines(said).feed)
     child.outlives_runs = True
     child.exited.add_done_callback(lambda _: said.close())
     stdin: _Stdin | None = None
     try:
+        write = await _start(child, command, {**get_default_environment(), **(env or {})}, cwd)
         stdin = await _Stdin.over(write, said.close)
         with incoming:
             yield incoming, stdin
@@ -72,13 +66,19 @@ async def stdio_server(
         await asyncio.shield(gone)
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str], cwd: str | None, stdin: int, lines: _Lines) -> Child:
+async def _start(child: Child, command: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> int:
+    """Returns a descriptor of the server's stdin."""
+    read, write = os.pipe()
     try:
-        return Child.start(
-            command, environment=environment, cwd=cwd, on_output=lines.feed, stdin=stdin, stderr=_stderr()
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"the MCP server {command[0]!r} could not be started: {error}") from error
+        await child.start(lambda: command, environment=environment, cwd=cwd, stdin=read, stderr=_stderr())
+    except BaseException as error:
+        os.close(write)
+        if isinstance(error, OSError | ValueError):
+            raise ConfigurationError(f"the MCP server {command[0]!r} could not be started: {error}") from error
+        raise
+    finally:
+        os.close(read)
+    return write
 
 
 def _stderr() -> int:

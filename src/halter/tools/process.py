@@ -82,7 +82,7 @@ def shell(
     ) -> str:
         if not background or jobs_of is None:
             return await run_command(ctx, command, timeout)
-        job = jobs_of().start(
+        job = await jobs_of().start(
             [program, "-c", command], command, where, max_output=max_output, term_grace=limits.term_grace
         )
         return await first_words(job)

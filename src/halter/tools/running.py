@@ -51,9 +51,10 @@ async def run(
     """
     output = Output(limits.max_output)
     showing = Showing(ctx.progress, limits.max_output, asyncio.get_running_loop().call_later)
-    child = where.start(argv, lambda data: showing.add(output.feed(data)))
+    child = Child(lambda data: showing.add(output.feed(data)))
     try:
         async with tended(child, label, limits.term_grace, ctx), asyncio.timeout(timeout):
+            await where.start(child, argv)
             await child.wait()
     except TimeoutError:
         raise ToolError(

@@ -6,7 +6,7 @@ Variables of this process are passed on by name, from a short list: an API key t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,14 +46,16 @@ class Surroundings:
         passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith("LC_")}
         return {**passed, "TERM": "dumb", **self.env}
 
-    def start(self, argv: Sequence[str], on_output: Callable[[bytes], object]) -> Child:
-        """Starts a program here. Raises `ToolError` if that cannot be."""
-        cwd = self.cwd or os.getcwd()
+    async def start(self, child: Child, argv: Sequence[str]) -> None:
+        """Starts a program here. Raises `ToolError` if that cannot be. Cancelled, the start goes on: end the child."""
         try:
-            inside = argv if self.sandbox is None else self._boxed(self.sandbox, cwd).argv(argv)
-            return Child.start(inside, environment=self.environment(), cwd=cwd, on_output=on_output)
+            cwd = self.cwd or os.getcwd()
+            await child.start(lambda: self._inside(argv, cwd), environment=self.environment(), cwd=cwd)
         except (OSError, ValueError) as error:
             raise ToolError(f"it could not be started: {error}") from error
+
+    def _inside(self, argv: Sequence[str], cwd: str) -> Sequence[str]:
+        return argv if self.sandbox is None else self._boxed(self.sandbox, cwd).argv(argv)
 
     def _boxed(self, sandbox: Bubblewrap, cwd: str) -> Box:
         """The sandbox around a directory, as it was when it was first needed there. Raises `ConfigurationError`."""
