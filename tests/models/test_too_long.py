@@ -6,6 +6,7 @@ The texts are theirs, from their documentation, their sources and what users hav
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -214,6 +215,24 @@ def test_a_status_that_says_something_else_counts_more_than_words(status: int, k
     """A pause helps against a limit per minute; another model where there is none of this name."""
     assert excess(SAID[0][1], status=status) is None
     assert type(error_from({"error": {"message": SAID[0][1], "code": status}}, "m")) is kind
+
+
+@pytest.mark.parametrize(
+    "piece", ["9", "1,", "12, ", "1 + ", "input token count ", "exceeds ", "requested ", "(1 tokens "]
+)
+def test_an_error_that_repeats_what_was_sent_is_read_in_time_in_proportion(piece: str) -> None:
+    """A list of numbers above all: each of them may begin a count. It took two minutes, on the event loop."""
+    began = time.process_time()
+    repeated = piece * (64 * 1024 // len(piece))
+    assert isinstance(error_from({"error": {"message": repeated * 10, "code": 400}}, "m"), ProviderError)
+    assert excess(f"prompt is too long: 209353 tokens > 199999 maximum: {repeated}") == Excess(199999, 209353)
+    assert excess(f"{repeated}: prompt is too long: 209353 tokens > 199999 maximum") == Excess(199999, 209353)
+    assert time.process_time() - began < 1.0
+
+
+def test_a_number_that_is_none_of_tokens_is_no_count() -> None:
+    """Python reads no text of more than 4,300 digits as a number."""
+    assert excess(f"This model's maximum context length is {'9' * 5000} tokens.") == Excess()
 
 
 def test_a_rate_limit_in_a_frame_stays_one() -> None:

@@ -63,6 +63,7 @@ _CODE_FIELDS = ("code", "type", "error_code", "status")
 _STATUS_FIELDS = ("status_code", "http_status", "status", "code", "error_code")
 
 
+_LOOKED_AT = 16 * 1024  # characters of a text that is searched for telling words
 _TITLE = re.compile(r"<title[^<>]*>([^<]*)</title>", re.IGNORECASE)
 _UNSEEN = re.compile(r"(script|style)\b", re.IGNORECASE)
 
@@ -189,7 +190,7 @@ def _seconds(value: Any) -> float | None:
 
 
 def _kind_of(text: str, table: tuple[tuple[str, type[ProviderError]], ...]) -> type[ProviderError] | None:
-    letters = "".join(_letters(text))
+    letters = "".join(_letters(text[:_LOOKED_AT]))
     return next((kind for word, kind in table if word in letters), None)
 
 

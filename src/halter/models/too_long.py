@@ -15,7 +15,10 @@ TOO_LARGE: Final = 413  # Content Too Large (RFC 9110, 15.5.14)
 _OTHERS: Final = frozenset((401, 403, 404, 407, 408, 409, 429))  # these say something else, whatever the words
 
 _CODES: Final = ("contextlengthexceeded", "exceedcontextsize", "modelcontextwindowexceeded", "requesttoolarge")
-_NUMBER: Final = r"(\d[\d,]*)"
+# Bounded, as is all that is looked for behind something: an error may repeat a prompt, and a list of a thousand numbers
+# would be looked through from each of them to its end, on the event loop.
+_NUMBER: Final = r"(?<!\d)(\d[\d,]{0,14})(?!\d)"
+_LOOKED_AT: Final = 16 * 1024  # characters, at each end: between them stands what was sent
 
 
 def _any_of(*expressions: str) -> tuple[re.Pattern[str], ...]:
@@ -28,7 +31,7 @@ _SAYS_SO: Final = _any_of(
     r"input is too long for",  # Bedrock
     r"exceed(?:s|ed)?\b[^.]{0,40}\bcontext (?:window|limit|size|length)",  # OpenAI, Anthropic, llama.cpp
     r"context (?:window|limit|size|length)[^.]{0,20}\bexceed",  # LM Studio, MiniMax
-    r"input token count[^.]*(?:exceeds|only supports)",  # Gemini, Vertex AI
+    r"input token count[^.]{0,80}(?:exceeds|only supports)",  # Gemini, Vertex AI
     r"token count of \d+ exceeds the limit",  # GitHub's
     r"reduce the length of the (?:messages|prompt|input)",  # Groq, Cerebras
     r"context length (?:of|is) only|(?:greater|longer) than the (?:model's )?context length",  # LM Studio, SGLang
@@ -81,6 +84,8 @@ def excess(message: str, *, status: int | None = None, code: str | None = None) 
     """What an error says of the prompt's length; `None` if that is not what it is about."""
     if status in _OTHERS:
         return None
+    if len(message) > 2 * _LOOKED_AT:
+        message = f"{message[:_LOOKED_AT]} … {message[-_LOOKED_AT:]}"
     letters = "".join(filter(str.isalpha, (code or "").lower()))
     is_it = status == TOO_LARGE or any(word in letters for word in _CODES)
     if not is_it and not any(expression.search(message) for expression in _SAYS_SO):
