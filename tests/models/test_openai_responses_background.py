@@ -253,6 +253,22 @@ async def test_a_cancel_counts_unless_the_server_may_go_on(status: int, ended: E
     assert line.ended is ended
 
 
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("failure", [Answer(status=500), Answer(head=ConnectionFailed("it has hung up"))])
+async def test_a_cancel_that_fails_is_asked_once_more(failure: Answer) -> None:
+    """As over a kept connection that the server closes just then: nothing is left at work for it."""
+    source = MemorySource(Answer(body=((0.0, CREATED + delta(1)), (HANG, b""))), failure, Answer(status=200))
+    run = memory_agent(source).run("count")
+    async for one in run:
+        if isinstance(one, events.TextDelta):
+            break
+    run.cancel()
+    result = await run.finished()
+    (line,) = lines_of(result, "response")
+    assert line.ended is Ended.CLOSED
+    assert [path[-7:] for path in paths_of(source)[1:]] == ["/cancel"] * 2
+
+
 MALFORMED = b"data: {not json\n\n"
 FAILED = event("response.failed", 2, response={"id": "resp/1", "status": "failed", "error": {"code": "server_error"}})
 ERROR = event("error", 2, code="server_error", message="oh")
@@ -295,10 +311,13 @@ async def test_an_answer_that_is_given_up_is_cancelled_before_it_is_asked_anew()
 @pytest.mark.virtual_time
 async def test_nothing_is_asked_anew_while_the_old_answer_may_be_at_work() -> None:
     """Its cancel fails, is tried again at the run's end, and the run has failed with what came before."""
-    source = MemorySource(answer(CREATED), *[answer()] * TRIES, Answer(status=500), Answer(status=500))
+    source = MemorySource(answer(CREATED), *[answer()] * TRIES, *[Answer(status=500)] * 4)
     result = await memory_agent(source).run("count").finished()
     assert isinstance(result.error, IncompleteStream)
-    assert [path[-7:] for path in paths_of(source)[TRIES:]] == ["after=0", "/cancel", "/cancel"]
+    assert [path[-7:] for path in paths_of(source)[TRIES:]] == [
+        "after=0",
+        *["/cancel"] * 4,
+    ]  # each time it is asked twice
 
 
 def standing(status: str, *said: str) -> Answer:

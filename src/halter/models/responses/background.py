@@ -37,6 +37,7 @@ from halter.models.wire import Decoder
 
 TRIES = 5  # in a row, without a new event
 CANCEL_PATIENCE = 2.0  # seconds; what is not answered by then is abandoned
+CANCEL_PAUSE = 0.1  # seconds; a kept connection that the server has just closed fails at once
 _OVER_ALREADY = (400, 404, 409)
 
 
@@ -78,11 +79,18 @@ class Background(ResponsesWire):
         return self._ctx.resource("response", cancel.label, lambda: self._cancel(cancel))
 
     async def _cancel(self, request: HttpRequest) -> None:
-        """Raises if the server may go on with it."""
-        async with (
-            asyncio.timeout(CANCEL_PATIENCE),
-            self._source.open(request, _Aside(self._ctx), _Untimed()) as stream,
-        ):
+        """Asks once more where the first time fails and the next may not. Raises if the server may go on with it."""
+        async with asyncio.timeout(CANCEL_PATIENCE):
+            try:
+                await self._ask_to_cancel(request)
+            except ProviderError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(CANCEL_PAUSE)
+                await self._ask_to_cancel(request)
+
+    async def _ask_to_cancel(self, request: HttpRequest) -> None:
+        async with self._source.open(request, _Aside(self._ctx), _Untimed()) as stream:
             if stream.status >= 300 and stream.status not in _OVER_ALREADY:
                 raise error_of(stream.status, f"{request.label} answered {stream.status}")
             async for _ in stream:  # a body that is read leaves its connection to the next request
