@@ -207,6 +207,16 @@ async def test_a_redirect_says_where_to(status: str) -> None:
         assert url.removesuffix("/v1") + "/other" in str((await ask(url)).error)
 
 
+@pytest.mark.parametrize("where", ["http://[::1", "//[bad", "http://[v1]/?key=secret"])
+@in_real_time
+async def test_a_redirect_to_what_is_no_url_is_the_providers_failure(where: str) -> None:
+    """Not ours: else no other model is asked in its place."""
+    async with serving(status="302 Found", Location=where) as (_, url):
+        error = (await ask(url)).error
+        assert isinstance(error, RequestRejected)
+        assert "secret" not in str(error)
+
+
 @pytest.mark.parametrize("status", ["403 Forbidden", "502 Bad Gateway"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @in_real_time

@@ -274,11 +274,19 @@ def _by_way_of(request: HttpRequest, stream: ByteStream) -> str:
     """Where a redirect leads, which is not followed: a key may be meant for one host only. Or who may have said it."""
     to = stream.headers.get("location")
     if stream.status < 400 and to:
-        place = urlsplit(urljoin(request.url, to))
-        host = place.netloc.rpartition("@")[2]
-        return f", a redirect to {urlunsplit(place._replace(netloc=host, query='', fragment=''))} (give that base_url)"
+        return _redirect(request.url, to)
     proxy = proxy_for(request.url) if request.url.startswith("http:") else None
     return "" if proxy is None else f", by way of the proxy {proxy.url}"
+
+
+def _redirect(url: str, to: str) -> str:
+    """Without what may be a secret in it."""
+    try:
+        place = urlsplit(urljoin(url, to))
+    except ValueError:
+        return ", a redirect to what is no URL"
+    host = place.netloc.rpartition("@")[2]
+    return f", a redirect to {urlunsplit(place._replace(netloc=host, query='', fragment=''))} (give that base_url)"
 
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
