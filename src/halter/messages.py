@@ -7,6 +7,7 @@ the garbage collector is spared the many that a long conversation has (`gc=False
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
@@ -232,6 +233,8 @@ def checked_usage(given: Any) -> Usage:
     for count in (given.input, given.output, given.cached, given.reasoning):
         if not isinstance(count, int | float):
             raise ConfigurationError(f"usage counts in numbers, not in {type(count).__name__}")
+        if not 0 <= count < math.inf:
+            raise ConfigurationError(f"usage counts tokens, 0 or more, not {count!r}")
     return given
 
 

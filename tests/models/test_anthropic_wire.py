@@ -285,6 +285,8 @@ def test_fields_of_the_wrong_type_are_as_if_they_were_missing() -> None:
         ),
         (COUNTS, COUNTS | {"output_tokens_details": {"thinking_tokens": 4}}, Usage(input=7, output=5, reasoning=4)),
         (COUNTS, COUNTS | {"input_tokens": 40, "cache_read_input_tokens": None}, Usage(input=40, output=5)),
+        (COUNTS, {"input_tokens": -1, "output_tokens": 5}, Usage(output=5)),
+        (COUNTS, {"output_tokens": 10**400}, Usage(input=7)),
         (None, None, None),
         (COUNTS, None, Usage(input=7, output=5, estimated=True)),
     ],

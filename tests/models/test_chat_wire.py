@@ -244,6 +244,8 @@ COUNTS = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
         ),
         (COUNTS | {"prompt_tokens_details": None, "completion_tokens_details": None}, Usage(input=7, output=5)),
         ({"prompt_tokens": 7.0, "completion_tokens": "5"}, Usage(input=7, output=5)),
+        (COUNTS | {"completion_tokens": -1, "cached_tokens": -1}, Usage(input=7)),
+        (COUNTS | {"completion_tokens": 10**400}, Usage(input=7)),
         ({}, None),
     ],
 )

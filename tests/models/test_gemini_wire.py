@@ -112,7 +112,7 @@ STOP = answer({"text": ""}, finish="STOP")
             [kept({"inlineData": {"mimeType": "image/png", "data": "AA=="}})],
         ),
         ([{"text": "a", "partMetadata": {"n": 1}}], [Text("a"), added(partMetadata={"n": 1})]),
-        ([{"functionCall": "odd"}], [kept({"functionCall": "odd"})]),
+        ([{"functionCall": "odd"}, {"functionResponse": 0}, {"text": "a"}], [Text("a")]),  # sent back, it is refused
     ],
 )
 def test_parts_of_each_kind_keep_their_order_and_what_belongs_to_them(parts: list[Any], wanted: list[Part]) -> None:
@@ -178,6 +178,8 @@ def test_facts_about_the_answer_are_kept_as_they_are() -> None:
         ({"promptTokenCount": 5, "toolUsePromptTokenCount": 100}, Usage(input=105)),
         ({"promptTokenCount": None, "candidatesTokenCount": 2, "trafficType": "X"}, Usage(output=2)),
         ({"promptTokenCount": "5", "candidatesTokenCount": "many"}, Usage(input=5)),
+        ({"promptTokenCount": -1, "candidatesTokenCount": 2, "thoughtsTokenCount": -1}, Usage(output=2)),
+        ({"promptTokenCount": 5, "candidatesTokenCount": 10**400}, Usage(input=5)),
     ],
 )
 def test_usage_is_read_in_every_form(counts: dict[str, Any], wanted: Usage | None) -> None:

@@ -99,6 +99,15 @@ def test_signed_thinking_goes_back_to_its_own_model(maker: str | None, *, is_the
     assert kinds == [*(["thinking"] if is_there else []), "server_tool_use", "web_search_tool_result", "text"]
 
 
+def test_what_another_provider_has_broken_breaks_no_request() -> None:
+    """Its `Opaque`s are of any shape: they are nobody else's business."""
+    source = MemorySource(Answer(body=((0.0, b"data: " + json.dumps(STOP).encode() + b"\n\n"),)))
+    model = Anthropic("claude-sonnet-4-5", api_key=KEY, source=source)
+    odd = [Opaque("responses:api.openai.com", {"type": kind}) for kind in (["reasoning"], {"a": 1}, None)]
+    sent = body_after(model, source, QUESTION, said_by("openai:gpt-5", *odd, Text("Noon.")), MORE)
+    assert [block["type"] for block in sent["messages"][1]["content"]] == ["text"]
+
+
 @pytest.mark.parametrize(
     ("maker", "signature"), [("gemini:gemini-3-flash", "sig"), ("gemini:gemini-2.5-pro", NO_SIGNATURE)]
 )

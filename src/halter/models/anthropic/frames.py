@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from halter.messages import Usage
+from halter.models.counts import tokens
 
 
 class TokenDetails(msgspec.Struct, gc=False):
@@ -69,13 +70,13 @@ def joined_counts(before: TokenCounts, after: TokenCounts) -> TokenCounts:
 
 def usage_of(counts: TokenCounts, *, is_final: bool) -> Usage:
     """The counts in our words: `input` with what went through the cache, `cached` what was read from it."""
-    cached = counts.cache_read_input_tokens or 0
+    cached = tokens(counts.cache_read_input_tokens)
     details = counts.output_tokens_details
     return Usage(
-        input=(counts.input_tokens or 0) + (counts.cache_creation_input_tokens or 0) + cached,
-        output=counts.output_tokens or 0,
+        input=tokens(counts.input_tokens) + tokens(counts.cache_creation_input_tokens) + cached,
+        output=tokens(counts.output_tokens),
         cached=cached,
-        reasoning=(details and details.thinking_tokens) or 0,
+        reasoning=tokens(details and details.thinking_tokens),
         estimated=not is_final,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -15,6 +15,7 @@ from halter.models.anthropic.request import anthropic_body, max_tokens
 from halter.models.anthropic.thinking import FAMILY, check_choice, check_settings, thinks_by_budget
 from halter.models.anthropic.turns import THOUGHTS
 from halter.models.anthropic.wire import AnthropicWire
+from halter.models.conversation import is_theirs
 from halter.models.endpoint import Server
 from halter.models.http_model import HttpModel
 from halter.request import ModelRequest, Settings, ToolChoice
@@ -103,13 +104,21 @@ class Anthropic(HttpModel):
         return super()._can_force_tools(settings) and not thinks_by_budget(settings, self._limits)
 
     def _is_bound(self, part: Opaque) -> bool:
-        return isinstance(part.data, dict) and cast("dict[str, Any]", part.data).get("type") in THOUGHTS
+        return is_theirs(part, self._wire.provider) and _kind_of(part.data) in THOUGHTS
 
     def _usual_output(self, settings: Settings) -> int:
         return max_tokens(settings, self._model, stream=self._stream)
 
     def _make_wire(self, key: str) -> AnthropicWire:
         return AnthropicWire(self._name, provider=f"anthropic:{self._base.hostname}", key=key)
+
+
+def _kind_of(data: Any) -> str:
+    match data:
+        case {"type": str(kind)}:
+            return kind
+        case _:
+            return ""
 
 
 def _is_token(key: str) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 
 from halter.messages import Usage
 from halter.models.chat.calls import CalledFunction, CallFragment
+from halter.models.counts import tokens
 
 
 class PromptDetails(msgspec.Struct, gc=False):
@@ -66,10 +67,10 @@ UNFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 def usage_of(counts: TokenCounts) -> Usage:
     """The counts in our words. `output` includes reasoning, also where a provider (xAI) counts that apart."""
-    sent, written = counts.prompt_tokens or 0, counts.completion_tokens or 0
+    sent, written = tokens(counts.prompt_tokens), tokens(counts.completion_tokens)
     before, after = counts.prompt_tokens_details, counts.completion_tokens_details
-    cached = (before and before.cached_tokens) or counts.prompt_cache_hit_tokens or counts.cached_tokens or 0
-    reasoning = (after and after.reasoning_tokens) or 0
+    cached = tokens((before and before.cached_tokens) or counts.prompt_cache_hit_tokens or counts.cached_tokens)
+    reasoning = tokens(after and after.reasoning_tokens)
     if reasoning and counts.total_tokens == sent + written + reasoning:
         written += reasoning
     return Usage(input=sent, output=written, cached=cached, reasoning=reasoning)

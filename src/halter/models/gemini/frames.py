@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from halter.messages import Usage
+from halter.models.counts import tokens
 
 
 class TokenCounts(msgspec.Struct, rename="camel", gc=False):
@@ -83,11 +84,11 @@ def usage_of(counts: TokenCounts) -> Usage:
 
     The results of server-side tools are input that the API counts apart, thoughts are output that it counts apart.
     """
-    thoughts = counts.thoughts_token_count or 0
+    thoughts = tokens(counts.thoughts_token_count)
     return Usage(
-        input=(counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0),
-        output=(counts.candidates_token_count or 0) + thoughts,
-        cached=counts.cached_content_token_count or 0,
+        input=tokens(counts.prompt_token_count) + tokens(counts.tool_use_prompt_token_count),
+        output=tokens(counts.candidates_token_count) + thoughts,
+        cached=tokens(counts.cached_content_token_count),
         reasoning=thoughts,
     )
 

@@ -138,6 +138,8 @@ class GeminiDecoder:
                 self._take_text(part, text)
             case {"functionCall": dict()}:
                 self._take_call(part, cast("dict[str, Any]", part["functionCall"]))
+            case {"functionCall": _} | {"functionResponse": _}:
+                pass  # no call, and no word of a model's: sent back, it would be refused
             case _ if any(value not in ("", None) for name, value in part.items() if name != "thought"):
                 self._end_part()
                 self._carry(Kept(part=part))

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from halter.messages import Usage
+from halter.models.counts import tokens
 
 
 class Event(msgspec.Struct, gc=False):
@@ -77,4 +78,4 @@ def usage_of(value: Any) -> Usage | None:
 
 def _count(counts: dict[str, Any], name: str) -> int:
     value = counts.get(name)
-    return int(value) if isinstance(value, int | float) and 0 <= value < float("inf") else 0
+    return tokens(value) if isinstance(value, int | float) else 0
