@@ -130,7 +130,7 @@ def test_a_cursor_of_another_epoch_gets_a_gap_and_the_whole_state(serve: Serve) 
     served.until("r", "completed")
     with served.events("r", **{"Last-Event-ID": "7.3"}) as frames:
         gap, snapshot, *_ = list(frames)
-    assert (gap.event, gap.data) == ("gap", {"from": 4, "to": None})
+    assert (gap.event, gap.data) == ("gap", {"type": "gap", "from": 4, "to": None})
     assert snapshot.data["messages"][-1]["text"] == "It is sunny there."
 
 

@@ -44,6 +44,10 @@ _OPTIONS = (
     ("max-runs", "1000", "N", "how many runs may be live at once (default %(default)s)"),
     ("keys", None, "FILE", "the API keys; see `halter keys --help`"),
     ("audit", None, "FILE", "where to record who did what, as JSON lines"),
+    ("tenant-runs", "200", "N", "with keys: how many runs a tenant may have at once (default %(default)s)"),
+    ("tenant-streams", "1000", "N", "with keys: how many event streams (default %(default)s)"),
+    ("tenant-tokens", None, "N", "with keys: how many tokens a tenant may spend while the server lives"),
+    ("tenant-cost", None, "USD", "with keys: how many US dollars"),
     ("log-format", "text", "FORM", "text or json (default %(default)s)"),
 )
 
@@ -114,6 +118,7 @@ def _serve_once(options: argparse.Namespace) -> int:
         retain_bytes=bytes_of("--retain-bytes", options.retain_bytes),
         grace=grace,
         max_runs=_whole("--max-runs", options.max_runs, most=1_000_000),
+        limits=_limits(options) if options.keys else None,
         allowed_hosts=_hosts(options),
         audit=options.audit,
     )
@@ -148,6 +153,28 @@ def _hosts(options: argparse.Namespace) -> tuple[str, ...]:
     if options.host in LOOPBACK:
         return ("localhost", "127.0.0.1", "[::1]", *options.allow_host)
     return tuple(options.allow_host) or ("*",)
+
+
+def _limits(options: argparse.Namespace) -> Any:
+    from halter.server.limits import Limits
+
+    tokens, cost = options.tenant_tokens, options.tenant_cost
+    return Limits(
+        runs=_whole("--tenant-runs", options.tenant_runs, most=1_000_000),
+        streams=_whole("--tenant-streams", options.tenant_streams, most=1_000_000),
+        tokens=None if tokens is None else _whole("--tenant-tokens", tokens, most=10**15),
+        cost_usd=None if cost is None else _dollars("--tenant-cost", cost),
+    )
+
+
+def _dollars(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e12:
+        raise ConfigurationError(f"{name} must be US dollars, 0 or more, not {text!r}")
+    return value
 
 
 def _whole(name: str, text: str, *, most: int) -> int:

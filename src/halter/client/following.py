@@ -103,7 +103,7 @@ class Following:
 
 def _decoded(data: bytes) -> events.AnyEvent | dict[str, Any] | None:
     """An event; a snapshot or a gap as it is; `None` for a type that this version does not know."""
-    if data.startswith((b'{"type":"snapshot"', b'{"from"')):
+    if data.startswith((b'{"type":"snapshot"', b'{"type":"gap"')):
         return msgspec.json.decode(data)
     try:
         return events.decode(data)

@@ -15,7 +15,7 @@ from halter.errors import ConfigurationError
 from halter.server.audit import AuditLog
 from halter.server.draining import Draining
 from halter.server.guard import Guard
-from halter.server.limits import Limits
+from halter.server.limits import UNLIMITED, Limits
 from halter.server.memory.store import MemoryRunStore
 from halter.server.port import RunStore
 from halter.server.principal import Auth, everyone
@@ -65,7 +65,8 @@ def create_app(
         retain_bytes: how many bytes of such events are kept in all, about.
         grace: seconds that live runs have to end by themselves when the server is told to stop.
         max_runs: how many runs may be live at once.
-        limits: what each tenant may have at once and spend.
+        limits: what each tenant may have at once and spend; by default nothing limits the only tenant of a server
+            without keys.
         audit: a file to which every start, stop, answer and deletion is appended.
         allowed_hosts: which `Host` headers are served; `*` for any.
         title: the name of the API.
@@ -127,7 +128,7 @@ def mount(
         sessions=_sessions(sessions),
         auth=auth or everyone,
         max_runs=max_runs,
-        limits=limits,
+        limits=limits or (Limits() if auth else UNLIMITED),
         audit=AuditLog(audit),
     )
     for router in (make(server) for make in ROUTERS):

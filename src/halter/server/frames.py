@@ -52,7 +52,8 @@ class HalterFormat:
         cursor = f"{self._epoch}.{snapshot.seq}"
         frames = b""
         if gap is not None:
-            frames += b"event: gap\ndata: " + msgspec.json.encode({"from": gap[0], "to": gap[1]}) + b"\n\n"
+            lost = {"type": "gap", "from": gap[0], "to": gap[1]}
+            frames += b"event: gap\ndata: " + msgspec.json.encode(lost) + b"\n\n"
         state = self._names.in_snapshot(snapshot)
         fields = {"type": "snapshot", "cursor": cursor, **msgspec.structs.asdict(state)}
         return frames + b"id: %s\nevent: snapshot\ndata: %s\n\n" % (cursor.encode(), events.encode_any(fields))

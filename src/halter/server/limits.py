@@ -25,6 +25,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
 
 
+UNLIMITED = Limits(runs=None, streams=None)
+
+
 class TenantUsage:
     """How many runs and streams each tenant has now, and what it has spent.
 
