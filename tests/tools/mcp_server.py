@@ -25,8 +25,10 @@ def answer(message: dict) -> dict | None:
         case "initialize", given:
             about = {"name": "by hand", "version": "1"}
             return {"protocolVersion": given["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+        case "tools/list", {"cursor": "more"}:
+            return {"tools": TOOLS[3:]}
         case "tools/list", _:
-            return {"tools": TOOLS}
+            return {"tools": TOOLS[:3], "nextCursor": "more"}
         case "tools/call", {"name": "greet", "arguments": given}:
             return {"content": [{"type": "text", "text": f"Hello, {given.get('who', 'you')}"}], "isError": False}
         case "tools/call", {"name": "keep" | "keep_exactly", "arguments": given}:

@@ -200,6 +200,27 @@ async def test_a_server_ends_with_its_block_and_all_that_it_has_started(tmp_path
     assert alive(name) == []
 
 
+async def test_the_tools_of_all_pages_are_listed(tmp_path: Path) -> None:
+    async with mcp_tools(command(tmp_path / "log")) as tools:
+        assert [tool.name for tool in tools] == ["greet", "hang", "fail", "keep", "keep_exactly"]
+
+
+async def test_what_the_block_raises_comes_out_as_it_is(tmp_path: Path) -> None:
+    error = LookupError("mine")
+    with pytest.raises(LookupError) as raised:
+        async with mcp_tools(command(tmp_path / "log")):
+            raise error
+    assert raised.value is error
+
+
+async def test_pages_that_do_not_end_are_a_clear_error(tmp_path: Path) -> None:
+    text = SERVER.read_text().replace("TOOLS[3:]", "TOOLS[3:], 'nextCursor': 'more'")
+    (endless := tmp_path / "endless.py").write_text(text)
+    with pytest.raises(ConfigurationError, match="more than 100 pages"):
+        async with mcp_tools([sys.executable, str(endless), str(tmp_path / "log")]):
+            pass
+
+
 async def test_a_server_that_dies_in_a_call_fails_that_call(tmp_path: Path, name: str) -> None:
     log = tmp_path / "log"
     async with mcp_tools([*command(log), name]) as tools:

@@ -27,6 +27,8 @@ from halter.tools.bounds import head_and_tail
 from halter.tools.mcp_arguments import McpArguments
 from halter.tools.mcp_stdio import stdio_server
 
+MOST_PAGES = 100
+
 
 @asynccontextmanager
 async def mcp_tools(
@@ -49,9 +51,28 @@ async def mcp_tools(
     rules = ToolRules(timeout=seconds("timeout", timeout, or_none=True, above_zero=True))
     approvals.Rule(approval, ())
     most = checked.whole("max_result", max_result, at_least=1)
+    failure: Exception | None = None
     async with _client(server, env, cwd) as client:
-        listed = await client.list_tools()
-        yield tuple(McpTool(client, _spec(each), rules, approval, most) for each in listed.tools)
+        try:
+            listed = [tool async for tool in _listed(client)]
+            yield tuple(McpTool(client, _spec(each), rules, approval, most) for each in listed)
+        except Exception as error:  # the SDK's task group would wrap what the block raises into an `ExceptionGroup`
+            failure = error
+    if failure is not None:
+        raise failure
+
+
+async def _listed(client: Client) -> AsyncGenerator[Any]:
+    """All tools, page by page. Raises `ConfigurationError` where the pages do not end."""
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            yield tool
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+    raise ConfigurationError(f"the MCP server lists its tools on more than {MOST_PAGES} pages")
 
 
 def _client(server: str | Sequence[str] | Client, env: Mapping[str, str] | None, cwd: str | None) -> Client:
