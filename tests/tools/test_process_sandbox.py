@@ -234,6 +234,7 @@ for top in . below/it; do
     mv $top/.git $top/away; mv $top/.git/hooks $top/.git/away; rm -rf $top/.git; ln -sfn /tmp $top/.git/hooks
 done
 echo x > other/.hg/hgrc; mv other/.hg other/away
+mv below/it below/away; mv below away; mv other away && mkdir other
 echo x > file; mkdir -p new/.git/hooks && echo x > new/.git/hooks/pre-commit && echo mine
 """
 
@@ -262,6 +263,16 @@ def test_a_git_directory_named_as_writable_takes_commits_and_keeps_hooks_and_set
     assert (git / "config").read_text() == "[core]\n"
     assert list((git / "hooks").iterdir()) == []
     assert not (repository / "away").exists()
+
+
+def test_a_repository_below_a_link_is_refused(bwrap: str, tmp_path: Path) -> None:
+    """It would be mounted from wherever the link leads to now."""
+    (tmp_path / "work" / "below" / ".git").mkdir(parents=True)
+    box = Box(Bubblewrap(program=bwrap), f"{tmp_path}/work")
+    (tmp_path / "work" / "below").rename(tmp_path / "away")
+    (tmp_path / "work" / "below").symlink_to(tmp_path / "away")
+    with pytest.raises(SandboxUnavailable, match="below, which is a link"):
+        box.argv(["true"])
 
 
 def test_a_repository_that_is_a_link_is_refused(inside: Inside) -> None:

@@ -135,13 +135,21 @@ class Box:
             yield from ("--ro-bind", self._source(path), path)
         for path in self._writable:
             yield from ("--bind", self._source(path), path)
-            for kept in self._protected[path]:
-                if os.path.islink(f"{path}/{kept}"):
-                    raise SandboxUnavailable(
-                        f"the sandbox cannot protect {path}/{kept}, which is a link: use the directory that it leads to"
-                    )
-                yield from ("--ro-bind-try", f"{self._source(path)}/{kept}", f"{path}/{kept}")
+            yield from self._protections(path)
         yield from ("--chdir", self._cwd)
+
+    def _protections(self, path: str) -> Iterator[str]:
+        """Repositories, read-only. The directories above them become mounts, too: those cannot be renamed, and so no
+        other repository takes the place of one."""
+        kept = self._protected[path]
+        above = {str(parent) for name in kept for parent in Path(name).parents} - {"."}
+        for option, names in (("--bind-try", sorted(above)), ("--ro-bind-try", kept)):
+            for name in names:
+                if os.path.islink(f"{path}/{name}"):
+                    raise SandboxUnavailable(
+                        f"the sandbox cannot protect {path}/{name}, which is a link: use the directory that it leads to"
+                    )
+                yield from (option, f"{self._source(path)}/{name}", f"{path}/{name}")
 
     def _covers(self) -> Iterator[str]:
         """Something else over each Unix socket of this machine that would be seen."""
