@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from yarl import URL
 
@@ -23,6 +24,7 @@ from halter.tools.function import FunctionTool
 from halter.tools.web import Web, parsed
 
 _PATTERN = re.compile(r"([^:/]+)://([^/?#]*)(.*)", re.DOTALL)  # scheme, host and port, the rest
+_PARENT = re.compile(r"(^|[/\\])\.\.([/\\;]|$)")  # `;` begins a parameter, which some servers take off
 
 
 def http_get(
@@ -101,7 +103,10 @@ def _subject(arguments: Mapping[str, Any]) -> str | None:
 
 
 def _fits(url: str, pattern: str) -> bool:
-    """Part by part: a `*` in the host of a pattern does not reach into the path, where anybody may write anything."""
+    """Part by part: a `*` in the host of a pattern does not reach into the path, where anybody may write anything.
+
+    A server may read `..%2f` as `../`, which leads out of what a pattern seems to name: the pattern must have it.
+    """
     if pattern == "*":
         return True
     parts, wanted = _PATTERN.fullmatch(url), _PATTERN.fullmatch(pattern)
@@ -113,7 +118,16 @@ def _fits(url: str, pattern: str) -> bool:
         fnmatchcase(parts[1], scheme.lower())
         and fnmatchcase(parts[2].lower(), host.lower())
         and fnmatchcase(parts[3] or "/", path)
+        and (".." in path or not _leads_up(parts[3]))
     )
+
+
+def _leads_up(path: str) -> bool:
+    """True if a server may find `..` as a part of it, however often it decodes the path."""
+    path = path.partition("?")[0]
+    while (decoded := unquote(path)) != path:
+        path = decoded
+    return _PARENT.search(path) is not None
 
 
 def _stays(approved: URL, new: URL) -> bool:
