@@ -18,7 +18,7 @@ from halter import Agent
 from halter.core.runnable import Runnable
 from halter.models.openai import OpenAIChat
 from halter.server import create_app
-from halter.server.http_protocol import PatientProtocol
+from halter.server.http_protocol import PatientProtocol, listen_on
 from halter.sessions import Sessions
 from halter.testing.wire_probe import WireProbe
 
@@ -113,9 +113,7 @@ def serve() -> Generator[Serve]:
         return serve_app(app)
 
     def serve_app(app: Any) -> Served:
-        listening = socket.socket()
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(512)
+        listening = listen_on("127.0.0.1", 0)
         config = uvicorn.Config(app, http=PatientProtocol, log_config=None, access_log=False)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

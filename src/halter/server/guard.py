@@ -60,7 +60,7 @@ class Guard:
             return Problem(421, f"this server is not known as {host!r}; see --allow-host", code="unknown_host")
         origin = headers.get("origin")
         has_effects = scope["type"] == "websocket" or scope["method"] not in SAFE
-        if has_effects and origin and origin not in self._origins and urlsplit(origin).netloc != headers.get("host"):
+        if has_effects and origin and origin not in self._origins and _host_of(origin) != headers.get("host"):
             return Problem(403, f"requests from pages of {origin!r} are refused", code="foreign_origin")
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self._largest_body:
@@ -90,6 +90,14 @@ class Guard:
         await self._app(scope, bounded, unless_too_large)
         if left < 0 and not has_begun:
             await _too_large(self._largest_body).response()(scope, receive, send)
+
+
+def _host_of(origin: str) -> str | None:
+    """The host and port of an `Origin`; `None` for one that cannot be read."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _name(host: str) -> str:

@@ -16,10 +16,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from halter.errors import ConfigurationError
-from halter.server.http_protocol import PatientProtocol
+from halter.server.http_protocol import KEEP_ALIVE, PatientProtocol, listen_on
 
 LAST_RESORT = 15.0  # seconds after the grace: then a task that refuses to end does not keep the process
-BACKLOG = 2_048
 _logger = logging.getLogger("halter.server")
 
 
@@ -53,7 +52,7 @@ def serve(app: FastAPI, address: Address, *, grace: float, on_ready: Callable[[s
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=65,  # longer than the idle connections of the proxies in front
+        timeout_keep_alive=KEEP_ALIVE,
         ws_max_size=1 << 20,
     )
     server = _Server(config, ready=lambda: on_ready(url))
@@ -91,18 +90,12 @@ class _Server(uvicorn.Server):
 
 
 def _listen(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((address.host, address.port))
-        listening.listen(BACKLOG)
+        return listen_on(address.host, address.port)
     except OSError as error:
-        listening.close()
         raise ConfigurationError(
             f"cannot listen on {address.host} port {address.port}: {error.strerror or error}; --port 0 takes a free one"
         ) from error
-    return listening
 
 
 def _url(host: str, port: int) -> str:

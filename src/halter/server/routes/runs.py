@@ -28,7 +28,7 @@ from halter.server.views import AgentListView, AgentView, RunListView, RunView, 
 RunId = Annotated[str, Path(pattern=ID, description="the run's id")]
 KEY = HTTPBearer(auto_error=False, description="An API key; needed if the server has keys.")  # only for the document
 Wait = Annotated[float, Query(ge=0, le=3600, description="seconds to wait for the run's end")]
-STREAM = {"text/event-stream": {"schema": {"type": "string"}, "example": examples.EVENTS}}
+STREAM = {"text/event-stream": {"example": examples.EVENTS}}
 
 
 def runs_router(server: Server) -> APIRouter:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from halter.core.ids import new_id
-from halter.errors import SessionNotFound
+from halter.errors import SessionNotFound, UsageError
 from halter.server import examples
 from halter.server.bodies import ID, ForkBody, RewindBody, SessionBody, SessionChangesBody
 from halter.server.principal import Principal
-from halter.server.problems import ProblemRoute
+from halter.server.problems import Problem, ProblemRoute
 from halter.server.routes.answers import Limit, OfSession, OfTag, OfUser, problems, shown_as
 from halter.server.routes.runs import may
 from halter.server.server import Server
@@ -44,16 +46,36 @@ def sessions_router(server: Server) -> APIRouter:
     def view(session: Session, who: Principal) -> SessionView:
         return session_view(session, server.names(who.tenant))
 
+    @asynccontextmanager
+    async def a_taken_id_is_a_conflict(id: str, who: Principal) -> AsyncGenerator[None]:
+        try:
+            yield
+        except SessionNotFound:
+            raise
+        except UsageError as error:
+            if await is_there(id, who):
+                raise Problem(409, f"there is a session {id!r} already", code="session_exists") from error
+            raise
+
+    async def is_there(id: str, who: Principal) -> bool:
+        try:
+            await sessions.get(stored(id, who))
+        except SessionNotFound:
+            return False
+        return True
+
     @router.post("/v1/sessions", status_code=201, response_model=SessionView, responses=problems(409))
     async def create_session(body: SessionBody, who: Principal = Depends(may_run)) -> Any:
         """Makes a session before its first run. A run with a new session id makes one as well."""
-        made = await sessions.create(
-            stored(body.id or new_id(), who),
-            user=stored(body.user, who) if body.user else None,
-            title=body.title,
-            tags=body.tags,
-            metadata=body.metadata,
-        )
+        id = body.id or new_id()
+        async with a_taken_id_is_a_conflict(id, who):
+            made = await sessions.create(
+                stored(id, who),
+                user=stored(body.user, who) if body.user else None,
+                title=body.title,
+                tags=body.tags,
+                metadata=body.metadata,
+            )
         return view(made, who)
 
     @router.get("/v1/sessions", response_model=SessionListView, responses=problems())
@@ -89,10 +111,12 @@ def sessions_router(server: Server) -> APIRouter:
         """Shows what was said."""
         return messages_view(await sessions.history(stored(id, who), full=full))
 
-    @router.post("/v1/sessions/{id}/fork", status_code=201, response_model=SessionView, responses=problems(404))
+    @router.post("/v1/sessions/{id}/fork", status_code=201, response_model=SessionView, responses=problems(404, 409))
     async def fork_session(id: SessionId, body: ForkBody, who: Principal = Depends(may_run)) -> Any:
         """Makes a session that begins as this one did, and goes its own way."""
-        made = await sessions.fork(stored(id, who), at=body.at, to=stored(body.to or new_id(), who))
+        to = body.to or new_id()
+        async with a_taken_id_is_a_conflict(to, who):
+            made = await sessions.fork(stored(id, who), at=body.at, to=stored(to, who))
         server.record(who, "session.fork", id, view(made, who).id)
         return view(made, who)
 
