@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 JOBS ?= 3
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check conformance docs bench bench-peers soak lock clean
+.PHONY: help demo serve test check conformance docs bench bench-peers soak lock clean
 
 help:
 	@echo "make demo         stop real streams, and see the receipts (about 20 s)"
+	@echo "make serve        a server with sample agents on port 8000; HALTER_PORT=9000 make serve for another"
 	@echo "make test         the whole test suite"
 	@echo "make check        ruff, strict types, import rules"
 	@echo "make conformance  the table of conformance scenarios"
@@ -31,6 +32,9 @@ $(READY): pyproject.toml requirements.lock
 
 demo: $(READY)
 	@$(BIN)/halter demo
+
+serve: $(READY)
+	@$(BIN)/halter serve examples/served.py
 
 test: $(READY)
 	@$(BIN)/python -m pytest -m "not soak" -n $(JOBS)

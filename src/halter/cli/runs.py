@@ -25,31 +25,34 @@ def add_runs(group: argparse.ArgumentParser) -> None:
     group.description = "Lists, shows, watches and stops the runs of a server that `halter serve` runs."
     commands = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     listed = commands.add_parser("ls", help="list runs, the newest first")
-    listed.add_argument("--status", choices=[status.value for status in RunStatus])
-    listed.add_argument("--tag")
-    listed.add_argument("--agent")
-    listed.add_argument("--session")
+    listed.add_argument("--status", choices=[status.value for status in RunStatus], help="only with this status")
+    _add_filters(listed, "list")
     listed.add_argument("--limit", type=int, default=50, metavar="N", help="how many (default %(default)s)")
     listed.set_defaults(command=_list)
     show = commands.add_parser("show", help="show one run, with its receipt")
-    show.add_argument("id")
+    show.add_argument("id", help="the run's id")
     show.set_defaults(command=_show)
     watch = commands.add_parser("watch", help="print a run's text as it comes; Ctrl-C stops watching, not the run")
-    watch.add_argument("id")
+    watch.add_argument("id", help="the run's id")
     watch.set_defaults(command=_watch)
     stop = commands.add_parser("stop", help="stop runs, and print their receipts")
-    stop.add_argument("ids", nargs="*", metavar="ID")
-    stop.add_argument("--all", action="store_true", help="stop all live runs (those with --tag, --agent, --session)")
-    stop.add_argument("--tag")
-    stop.add_argument("--agent")
-    stop.add_argument("--session")
+    stop.add_argument("ids", nargs="*", metavar="ID", help="ids of runs")
+    stop.add_argument("--all", action="store_true", help="stop all live runs, or those that fit the filters")
+    _add_filters(stop, "stop")
     stop.add_argument("--message", help="why, for the record")
-    stop.add_argument("--mode", choices=[mode.value for mode in CancelMode], default="immediate")
+    modes = [mode.value for mode in CancelMode]
+    stop.add_argument("--mode", choices=modes, default="immediate", help="how hard (default %(default)s)")
     stop.set_defaults(command=_stop)
     for command in (listed, show, watch, stop):
         command.add_argument("--url", help="the server (default HALTER_URL, else http://127.0.0.1:8000)")
         command.add_argument("--key", help="an API key (default HALTER_KEY; that keeps it out of process lists)")
         command.add_argument("--json", action="store_true", help="print JSON lines")
+
+
+def _add_filters(command: argparse.ArgumentParser, verb: str) -> None:
+    command.add_argument("--tag", help=f"{verb} only runs with this tag")
+    command.add_argument("--agent", help=f"{verb} only runs of this agent")
+    command.add_argument("--session", help=f"{verb} only runs of this session")
 
 
 def _client(options: argparse.Namespace) -> Client:

@@ -26,11 +26,13 @@ def add_serve(command: argparse.ArgumentParser) -> None:
     command.add_argument("target", help="app.py, app.py:name, package.module or package.module:name")
     for name, default, metavar, text in _OPTIONS:
         command.add_argument(f"--{name}", default=_environment(name, default), metavar=metavar, help=text)
-    command.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="serve this Host as well")
-    command.add_argument("--no-keys", action="store_true", help="serve other machines without keys: anyone may do all")
+    command.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="answer to this Host as well"
+    )
+    command.add_argument("--no-keys", action="store_true", help="let anyone on other machines do anything")
     command.add_argument("--otel", action="store_true", default=_asks_for_traces(), help=_OTEL)
-    command.add_argument("--otel-content", action="store_true", help="traces also hold inputs, answers and results")
-    command.add_argument("--reload", action="store_true", help="start anew when a file changes; for development")
+    command.add_argument("--otel-content", action="store_true", help="put inputs, answers and results into the traces")
+    command.add_argument("--reload", action="store_true", help="restart when a Python file changes; for development")
     command.set_defaults(command=_serve)
 
 
@@ -43,7 +45,7 @@ _OPTIONS = (
     ("grace", "10s", "TIME", "how long live runs may go on after SIGTERM (default %(default)s)"),
     ("max-runs", "1000", "N", "how many runs may be live at once (default %(default)s)"),
     ("keys", None, "FILE", "the API keys; see `halter keys --help`"),
-    ("audit", None, "FILE", "where to record who did what, as JSON lines"),
+    ("audit", None, "FILE", "a file that records who did what, as JSON lines"),
     ("tenant-runs", "200", "N", "with keys: how many runs a tenant may have at once (default %(default)s)"),
     ("tenant-streams", "1000", "N", "with keys: how many event streams (default %(default)s)"),
     ("tenant-tokens", None, "N", "with keys: how many tokens a tenant may spend while the server lives"),
@@ -52,7 +54,7 @@ _OPTIONS = (
 )
 
 
-_OTEL = "send traces to OTEL_EXPORTER_OTLP_ENDPOINT by OTLP over HTTP; so it is where that is set"
+_OTEL = "send traces by OTLP over HTTP; the default where OTEL_EXPORTER_OTLP_ENDPOINT is set"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
