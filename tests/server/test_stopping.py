@@ -9,9 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from halter import Agent, tool
 from halter.models.scripted import Scripted, calls
+from halter.server import mount
+from halter.sessions import Sessions
 from halter.testing.wire_probe import WireProbe
 
 from .conftest import Serve, Served
@@ -217,3 +220,22 @@ def test_a_message_steers_a_live_run_and_is_refused_by_one_that_is_over(
     assert len(wire.requests()) == 2  # a turn more, for what was said
     assert served.client.post("/v1/runs/r/messages", json={"text": "Too late."}).status_code == 409
     assert served.client.post("/v1/runs/nobody/messages", json={"text": "?"}).status_code == 404
+
+
+def test_a_start_says_where_its_run_is_also_under_a_prefix(serve: Serve, agent_on: AgentOn, wire: WireProbe) -> None:
+    app = FastAPI()
+    mount(app, agent_on("stall"), prefix="/agents", sessions=Sessions(), grace=0.0)
+    served = serve.app(app)  # type: ignore[attr-defined]
+    started = served.client.post("/agents/v1/runs", json={"agent": "agent", "input": "Go."})
+    where = started.headers["location"]
+    assert where == f"/agents/v1/runs/{started.json()['id']}"
+    wire.wait("token")
+    assert served.client.post(f"{where}/cancel?wait=5").json()["effective"] is True
+
+
+def test_a_bulk_stop_says_of_each_run_that_it_was_stopped(serve: Serve, agent_on: AgentOn, wire: WireProbe) -> None:
+    served = serve(agent_on("stall"))
+    served.start(id="r")
+    wire.wait("token")
+    [stopped] = served.client.post("/v1/cancel?wait=5", json={"all": True}).json()["runs"]
+    assert (stopped["id"], stopped["status"], stopped["effective"]) == ("r", "cancelled", True)
