@@ -204,6 +204,36 @@ async def test_the_attempt_after_a_server_that_spoke_first_has_another_connectio
     assert (await ask(agent_at(server, max_retries=2), "a")).text == "to a"
 
 
+@pytest.mark.parametrize("loop_is_busy", [False, True], ids=["read", "still in the kernel"])
+async def test_a_kept_connection_that_speaks_as_it_is_taken_answers_nobody(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, *, loop_is_busy: bool
+) -> None:
+    """Between the pool and the request: silent as it was taken, and not as it was written to."""
+    taken, sent = threading.Event(), threading.Event()
+
+    def as_it_is_taken(connection: socket.socket, number: int) -> None:
+        if number == 1 and taken.wait(5):
+            connection.sendall(answer("stale"))
+            sent.set()
+
+    agent = agent_at(serve(as_it_is_taken))
+    assert (await ask(agent, "a")).text == "to a"
+    real = _Connector.connect
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        connection = await real(*args, **options)
+        taken.set()
+        assert sent.wait(5)  # blocks the loop
+        if not loop_is_busy:
+            await asyncio.sleep(0.05)
+        return connection
+
+    monkeypatch.setattr(_Connector, "connect", slow)
+    result = await ask(agent, "b")
+    assert isinstance(result.error, ConnectionFailed)
+    assert "before it was asked" in str(result.error)
+
+
 async def test_a_time_out_that_a_server_tells_on_an_idle_connection_is_not_the_next_answer(
     serve: Callable[..., Server],
 ) -> None:
