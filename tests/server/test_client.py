@@ -210,6 +210,16 @@ def test_what_the_server_refuses_is_raised_and_not_tried_again(serve: Serve, age
             client.find("nobody").result(5)
 
 
+def test_a_run_whose_log_is_gone_still_has_its_end(serve: Serve, agent_on: AgentOn) -> None:
+    served = serve(agent_on("steady(5,1)"), retain=0.0)
+    served.start(id="r")
+    served.until("r", "completed")
+    with Client(served.url) as client:
+        run = client.find("r")
+        assert run.result(5).text.split() == [f"t{number}" for number in range(5)]
+        assert len(run.gaps) == 1
+
+
 def test_a_failed_run_raises_with_the_servers_words(serve: Serve, agent_on: AgentOn) -> None:
     served = serve(agent_on("status(401)"))
     with Client(served.url) as client, pytest.raises(RunFailed, match="AuthenticationFailed"):

@@ -101,6 +101,9 @@ def test_after_kill_9_runs_are_owner_lost_and_their_session_goes_on(start: Start
         run = served.until(id, "cancelled")
         assert run["cancellation"]["reason"] == "owner_lost"
         assert served.cancel(id).json()["effective"] is True
+        assert served.start(id=id).json()["status"] == "cancelled"  # it never starts twice
+        with served.events(id, **{"Last-Event-ID": "7.3"}) as frames:
+            assert [frame.event for frame in frames] == ["gap", "snapshot", "run.cancelled"]
     assert served.start(id="t", session="chat", input="Again.").status_code == 201
     served.until("t", "completed")
     roles = [each["role"] for each in served.client.get("/v1/sessions/chat/messages").json()["messages"]]

@@ -266,8 +266,7 @@ def _check_provider(crowd: Crowd, wire: WireProbe) -> None:
             for id in re.findall(r"run (c\d+-\d+) end", record.body)[-1:]:
                 closed[id] = record.closed_at
     late = {
-        story.id: f"{(closed[story.id] or 0.0) - story.left_at:.1f} s later: {story.asked}, "
-        f"{len(story.seqs)}, {story.ends}"
+        story.id: f"{(closed[story.id] or 0.0) - story.left_at:.1f} s later: {story.asked}, {story.ends}"
         for story in crowd.stories
         if story.left_at is not None
         and story.id in closed

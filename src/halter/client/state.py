@@ -69,7 +69,7 @@ class RemoteState:
 
     def take(self, found: list[events.AnyEvent]) -> None:
         """The next events; those that are known already are passed over."""
-        new = [event for event in found if event.seq > self.seq]
+        new = [event for event in found if event.seq > self.seq or self._is_the_end(event)]
         if not new:
             return
         self.seq = new[-1].seq
@@ -78,6 +78,10 @@ class RemoteState:
         for event in new:
             self._note(event)
         self.changed.wake(threadsafe=True)
+
+    def _is_the_end(self, event: events.AnyEvent) -> bool:
+        """The terminal event, which a server sends behind the snapshot of a run that is over."""
+        return event.is_terminal and event.run_id == self.run_id and self.result is None
 
     def _note(self, event: events.AnyEvent) -> None:
         if event.run_id != self.run_id:

@@ -3,7 +3,8 @@
 Map of the files:
 
 - `app.py`: `create_app` and `mount`, what users call; `server.py`: everything that one app holds
-- `stream.py`: `EventStream`, the ASGI response; `frames.py`: events as SSE; `presence.py`: who is connected to a run
+- `stream.py`: `EventStream`, the ASGI response; `frames.py`: events as SSE
+- `presence.py`: who is connected to a run; `ended.py`: runs whose log is gone
 - `port.py`: `RunStore`, the runs that a server knows; `memory/`: the store of one process
 - `routes/`: one file for each group of routes; `bodies.py`, `views.py`: what they take and give
 - `names.py`: how sessions and users of tenants are stored

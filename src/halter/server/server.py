@@ -19,10 +19,11 @@ from halter.messages import Message
 from halter.outcome import Cancellation, CancelMode, CancelReason
 from halter.server.audit import AuditLog
 from halter.server.bodies import PRIVILEGED, StartBody
+from halter.server.ended import feed_of
 from halter.server.limits import Limits, TenantUsage
 from halter.server.metrics import Metrics
 from halter.server.names import RESERVED_TAG, Names
-from halter.server.port import Begun, CancelAnswer, RunFilter, RunInfo, RunKey, RunPlan, RunStore
+from halter.server.port import Begun, CancelAnswer, EventFeed, RunFilter, RunInfo, RunKey, RunPlan, RunStore
 from halter.server.presence import OnDisconnect
 from halter.server.principal import Auth, Principal
 from halter.server.problems import Problem
@@ -190,9 +191,20 @@ class Server:
         info = await self.store.get(key)
         if info is not None:
             return run_view(info)
+        record = await self.earlier(key)
+        return record_view(record, self.names(key.tenant)) if record is not None else None
+
+    async def earlier(self, key: RunKey) -> RunRecord | None:
+        """The record of a run of this tenant that is over; of an earlier process, as a rule."""
         record = await self.sessions.run(key.id)
-        is_ours = record is not None and self._is_of(record, key.tenant)
-        return record_view(record, self.names(key.tenant)) if record is not None and is_ours else None
+        return record if record is not None and record.status.is_final and self._is_of(record, key.tenant) else None
+
+    async def feed(self, key: RunKey) -> EventFeed | None:
+        """A reader of a run's events; of an earlier process's run, of its end alone."""
+        feed = await self.store.feed(key)
+        if feed is None and (record := await self.earlier(key)) is not None:
+            return feed_of(record)
+        return feed
 
     async def list_runs(self, which: RunFilter) -> list[RunView]:
         """The runs that fit, the newest first."""

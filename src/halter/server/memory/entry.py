@@ -10,7 +10,8 @@ from msgspec.structs import asdict, replace
 from halter.core.run import Run
 from halter.events import failure_of
 from halter.outcome import Cancellation
-from halter.server.memory.feed import EndedFeed, LocalFeed, catch_up
+from halter.server.ended import EndedFeed
+from halter.server.memory.feed import LocalFeed, catch_up
 from halter.server.port import EventFeed, RunInfo, RunPlan
 from halter.server.presence import Presence
 from halter.snapshot import CancellingState, Fold, Snapshot

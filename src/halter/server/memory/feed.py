@@ -76,30 +76,3 @@ def _as_of(run: Run[Any], seq: int) -> Snapshot:
             break
     fold.seq = seq
     return fold.snapshot(with_text=False)
-
-
-class EndedFeed:
-    """The feed of a run whose log is gone: its final state, and its terminal event."""
-
-    def __init__(self, epoch: int, snapshot: Snapshot, terminal: Event) -> None:
-        self.epoch = epoch
-        self._snapshot = snapshot
-        self._terminal: list[Event] = [terminal]
-        self._last = terminal.seq
-
-    async def open(self, after: int | None) -> Opening:
-        """See `EventFeed.open`: what lies between the cursor and the terminal event is lost, and said to be."""
-        if after is not None and after >= self._last:
-            return Opening(self._snapshot, None, at_end=True)
-        lost = after is not None and after < self._last - 1
-        return Opening(
-            self._snapshot, (after + 1, self._last - 1) if after is not None and lost else None, at_end=False
-        )
-
-    async def next_batch(self) -> Sequence[Event]:
-        """See `EventFeed.next_batch`."""
-        found, self._terminal = self._terminal, []
-        return found
-
-    def close(self) -> None:
-        """See `EventFeed.close`."""

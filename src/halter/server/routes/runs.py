@@ -62,6 +62,8 @@ def runs_router(server: Server) -> APIRouter:
     )
     async def start_run(body: StartBody, request: Request, who: Principal = Depends(may_run), wait: Wait = 0.0) -> Any:
         """Starts a run. The same `id` and body again start nothing, and answer with the run as it is."""
+        if body.id is not None and (earlier := await _earlier(server, body, RunKey(who.tenant, body.id))) is not None:
+            return earlier
         begun = await server.begin(body, who, is_waiting=wait > 0)
         key = begun.info.plan.key
         if begun.result == "new" and body.session is not None and body.on_busy == "reject":
@@ -138,7 +140,7 @@ def may(server: Server, scope: str) -> Any:
 
 
 async def _stream(server: Server, key: RunKey, cursor: Cursor | None) -> Response:
-    feed = await server.store.feed(key)
+    feed = await server.feed(key)
     if feed is None:
         raise no_run(key.id)
     return CountedStream(
@@ -164,6 +166,19 @@ class CountedStream(FeedStream):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._server.usage.stream(self._tenant), self._server.metrics.stream():
             await super().__call__(scope, receive, send)
+
+
+async def _earlier(server: Server, body: StartBody, key: RunKey) -> Response | None:
+    """The answer to a start whose id a run of an earlier process had: it never starts twice."""
+    if await server.store.get(key) is not None:
+        return None
+    found = await server.earlier(key)
+    if found is None:
+        return None
+    if body.stream:
+        return await _stream(server, key, None)
+    view = await server.get_run(key)
+    return Response(view.model_dump_json() if view else b"", 200, media_type="application/json")
 
 
 async def _has_its_turn(server: Server, key: RunKey) -> None:
