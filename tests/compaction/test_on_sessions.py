@@ -109,7 +109,8 @@ async def test_the_next_run_is_told_the_summary_and_the_whole_is_still_there(cha
         assert result.text == "Again."
         first, second, third = source.requests
         assert is_for_a_summary(first)
-        assert said_in(second)[0].startswith(f"{HEADING}\n\n{SUMMARY}\n\n")  # with what the user said next: roles alternate
+        # With what the user said next, in one message: roles alternate.
+        assert said_in(second)[0].startswith(f"{HEADING}\n\n{SUMMARY}\n\n")
         assert said_in(third) == [*said_in(second), "So it is.", "And then?"]
         whole = await kept_here.history("s", full=True)
         assert list(whole[: len(HISTORY)]) == HISTORY

@@ -266,3 +266,43 @@ def test_the_command_lists_what_cannot_be_read_and_repairs_it(
 
 def test_a_check_of_sessions_in_memory_finds_nothing() -> None:
     assert asyncio.run(Sessions().check()) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("user_id", b"\xff\xfe"),
+        ("title", b"\xff\xfe"),
+        ("tags", b"\xff\xfe"),
+        ("holder", b"\xff\xfe"),
+        ("messages", b"\xff\xfe"),
+        ("messages", "many"),
+        ("messages", 2**62),
+        ("messages", -5),
+        ("state", b"[" * 100_000),
+        ("metadata", b"[" * 100_000),
+    ],
+    ids=str,
+)
+def test_whatever_a_column_of_a_session_holds_others_are_found_and_it_is_repaired(
+    column: str, value: Any, sqlite_store: Open
+) -> None:
+    """SQLite keeps values of any type in any column, and JSON may be too deep to be read."""
+
+    async def scenario(store: Any) -> None:
+        await with_a_turn(store, HI, HELLO, session_id="well")
+        await with_a_turn(store, HI, HELLO, session_id="broken")
+        statement = sa.text(f"UPDATE halter_sessions SET {column} = :value WHERE id = 'broken'")
+        await store._database.write(lambda connection: connection.execute(statement, {"value": value}) and None)
+        chats = Sessions(store)
+        assert {session.id for session in await chats.list()} == {"well", "broken"}
+        assert {hit.session_id for hit in await chats.search("hello")} == {"well", "broken"}
+        if column in ("messages", "state", "metadata"):
+            with pytest.raises(SessionDamaged):
+                await chats.get("broken")
+            assert [(found.kind, found.id) for found in await chats.check(repair=True)] == [("session", "broken")]
+        assert await chats.check() == []
+        assert [message.text for message in await chats.history("broken")] == ["hi", "hello"]
+        assert await chats.delete("broken")
+
+    run(sqlite_store, scenario)

@@ -7,9 +7,10 @@ import time
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from halter import Agent, RunContext, RunStatus, runnable, runtime
-from halter.errors import ConfigurationError, SessionBusy, SessionNotFound
+from halter.errors import ConfigurationError, SessionBusy, SessionDamaged, SessionNotFound
 from halter.messages import Message
 from halter.models import Scripted
 from halter.sessions import Fact, FactScope, Session, Sessions
@@ -155,6 +156,62 @@ async def test_a_user_is_exported_and_deleted_with_all_that_is_theirs_and_nobody
     assert await chats.facts.list("ann") == []
     assert {session.id for session in await chats.list()} == {"b", "ann"}
     assert len(await chats.facts.list("Ann")) == len(await chats.facts.list(FactScope("session", "ann"))) == 1
+    await chats.aclose()
+
+
+@pytest.mark.scenario("K101")
+@on_a_loop
+async def test_a_user_is_exported_while_their_sessions_are_deleted_and_given_away(chats: Sessions) -> None:
+    """What is gone, or another's, when its turn comes is not theirs."""
+    for session in ("s1", "s2", "s3"):
+        await chats.create(session, user="ann", messages="A secret.")
+    store: Any = chats._store
+    find = store.find
+
+    async def found(query: Any) -> Any:
+        there = await find(query)
+        await store.delete("s1")
+        await store.update("s2", {"user": "bob"})
+        return there
+
+    store.find = found
+    whole = await chats.export_user("ann")
+    assert [each["session"]["id"] for each in whole["sessions"]] == ["s3"]
+    await chats.aclose()
+
+
+@on_a_loop
+async def test_a_user_is_not_half_deleted_by_a_run_on_one_of_their_sessions(chats: Sessions) -> None:
+    for session in ("s1", "s2", "s3"):
+        await chats.create(session, user="ann")
+
+    @runnable
+    async def body(ctx: RunContext) -> None:
+        await chats.delete_user("ann")
+
+    result = await body.run(session=chats.session("s2"), user="ann").finished()
+    assert result.status is RunStatus.FAILED
+    assert "cannot delete" in str(result.error)
+    assert len(await chats.list(user="ann")) == 3
+    await chats.aclose()
+
+
+@pytest.mark.scenario("K102")
+@on_a_loop
+async def test_a_session_whose_id_is_damaged_does_not_keep_the_rest_of_a_user_from_being_deleted(
+    sqlite_store: Open,
+) -> None:
+    store: Any = sqlite_store()
+    chats = Sessions(store)
+    for session in ("s1", "broken", "s3"):
+        await chats.create(session, user="ann")
+    await chats.facts.add("ann", "Likes tea.")
+    statement = sa.text(r"UPDATE halter_sessions SET id = 'not \x ours' WHERE id = 'broken'")
+    await store._database.write(lambda connection: connection.execute(statement) and None)
+    with pytest.raises(SessionDamaged, match="could not be deleted"):
+        await chats.delete_user("ann")
+    assert len(await chats.list(user="ann")) == 1
+    assert await chats.facts.list("ann") == []
     await chats.aclose()
 
 

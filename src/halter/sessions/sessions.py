@@ -21,7 +21,7 @@ from halter.core.home import home_here
 from halter.core.ids import new_id
 from halter.core.lasting import whole
 from halter.core.settings import UNCHANGED, seconds
-from halter.errors import SessionNotFound, UsageError
+from halter.errors import SessionDamaged, SessionNotFound, UsageError
 from halter.messages import Message, MessageInput, as_messages
 from halter.outcome import RunStatus
 from halter.sessions import given
@@ -30,7 +30,7 @@ from halter.sessions.deleting import refuse_from_inside, refuse_while_held, stop
 from halter.sessions.exporting import Export, ExportInput, exported, exported_user, read_export
 from halter.sessions.fact_book import FactBook
 from halter.sessions.opening import opened
-from halter.sessions.place import AT_ONCE, Place, SessionRef
+from halter.sessions.place import Place, SessionRef
 from halter.sessions.port import Conversation, Query, RunQuery, Snapshot, Store
 from halter.sessions.reading import as_next_found, as_read, as_told, compacted, over, sealed
 from halter.sessions.records import Damage, FactScope, Hit, RunRecord, Session
@@ -218,10 +218,10 @@ class Sessions:
         """All that is kept of a user, as data that `json.dumps` takes: their sessions, facts, and records of runs."""
         given.name("user", user)
         await self._begin()
-        sessions = await self._store.find(Query(user=user, limit=given.ALL))
+        sessions = [await self._exported(user, session.id) for session in await self._all_of(user)]
         facts = await self._store.facts(FactScope("user", user))
         runs = await self._store.runs(RunQuery(user=user, limit=given.ALL))
-        return exported_user(user, [await self.export(session.id) for session in sessions], facts, runs)
+        return exported_user(user, [session for session in sessions if session is not None], facts, runs)
 
     async def import_(self, data: ExportInput, *, id: str | None = None) -> Session:
         """Makes a session of what `export` gave, also as JSON text. Raises `UsageError` if there is one of its id.
@@ -252,14 +252,23 @@ class Sessions:
     async def delete_user(self, user: str) -> int:
         """Deletes all of a user: their sessions as `delete` does, their facts and records. How many sessions it were.
 
-        Raises `BusyError` inside a run on one of these sessions. Their runs that are live in this process are stopped.
+        Raises `BusyError` inside a run on one of these sessions, before anything is deleted, and `SessionDamaged` when
+        all is deleted but sessions whose stored ids cannot be read. Their runs that are live in this process are
+        stopped.
         """
         given.name("user", user)
         await self._begin()
-        deleted = 0
-        while found := await self._store.find(Query(user=user, limit=AT_ONCE)):
-            deleted += sum([await self.delete(session.id) for session in found])
+        keys = {session.id: SessionRef(self._place, session.id).key for session in await self._all_of(user)}
+        for key in keys.values():
+            refuse_from_inside(key)
+        deleted = sum([await self._whole(self._delete(id, key)) for id, key in keys.items()])
         await self._whole(self._store.forget_user(user))
+        for session in await self._all_of(user):
+            if session.id in keys:
+                raise SessionDamaged(
+                    f"session {session.id!r} could not be deleted: its stored id is damaged", session_id=session.id
+                )
+            deleted += await self.delete(session.id)  # made meanwhile
         return deleted
 
     async def end(self, id: str) -> None:
@@ -401,6 +410,15 @@ class Sessions:
         await stop_all(key)
         await held.end(key)
         return await self._store.delete(id)
+
+    async def _all_of(self, user: str) -> Found:
+        return await self._store.find(Query(user=user, limit=given.ALL))
+
+    async def _exported(self, user: str, id: str) -> Export | None:
+        """`None` if it was deleted meanwhile, or is another user's now."""
+        seen = await self._store.snapshot(id)
+        is_theirs = seen is not None and seen.conversation.session.user == user
+        return exported(over(seen)) if seen is not None and is_theirs else None
 
     async def _loaded(self, id: str, *, full: bool = False) -> Conversation:
         given.name(ID, id)

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from msgspec.structs import replace
@@ -17,9 +17,10 @@ from halter.sessions.records import Checkpoint, Damage, RunRecord
 from halter.sessions.sql.columns import Unreadable, any_json, packed, unpacked
 from halter.sessions.sql.conversations import enter
 from halter.sessions.sql.facts import StoredFact
-from halter.sessions.sql.held import unpacked_known
+from halter.sessions.sql.held import read_count, unpacked_known
 from halter.sessions.sql.runs import RECORD, made_up
 from halter.sessions.sql.schema import (
+    LAST,
     checkpoints,
     fact_words,
     facts,
@@ -39,6 +40,7 @@ PAGE = 500  # rows that are looked at in one transaction
 UNREADABLE = "[This message was damaged where it was stored, and could not be read.]"
 NO_RESULT = "The result of this call was damaged where it was stored, and could not be read."
 
+T = TypeVar("T")
 Carry = Callable[[Step[Any]], Awaitable[Any]]
 Repair = Callable[[Transaction, Any], None]
 
@@ -99,14 +101,19 @@ _SESSION: dict[str, Callable[[Any], object]] = {"metadata": any_json, "state": a
 def _read_session(row: Any) -> None:
     for name, read in _SESSION.items():
         read(getattr(row, name))
+    read_count(row.messages)
 
 
 def _repair_session(tx: Transaction, row: Any) -> None:
-    kept = {name: _readable(getattr(row, name), read) for name, read in _SESSION.items()}
+    kept: dict[str, Any] = {name: _readable(getattr(row, name), read) for name, read in _SESSION.items()}
+    if _readable(row.messages, read_count) is None:
+        theirs = messages.c.key.between(number_of(row.key, 0), number_of(row.key, LAST))
+        last = tx.execute(sa.select(sa.func.max(messages.c.key)).where(theirs)).scalar_one()
+        kept["messages"] = 0 if last is None else position_of(last) + 1
     tx.execute(sa.update(sessions).where(sessions.c.key == row.key).values(kept))
 
 
-def _readable(data: bytes | None, read: Callable[[Any], object]) -> bytes | None:
+def _readable(data: T, read: Callable[[Any], object]) -> T | None:
     try:
         read(data)
     except Unreadable:
@@ -211,6 +218,8 @@ class _Gaps(Place):
 
 
 def _gaps(tx: Transaction, row: Any) -> Sequence[Missing]:
+    if _readable(row.messages, read_count) is None:
+        return ()  # told of as the session's own damage
     within = messages.c.key.between(sa.bindparam("begin"), sa.bindparam("end"))
     given = from_position(row.key, 0)
     if tx.first(sa.select(sa.func.count()).select_from(messages).where(within), **given)[0] >= row.messages:
@@ -227,11 +236,11 @@ def _name(row: Any) -> str:
 PLACES: tuple[Place, ...] = (
     Place(
         "session",
-        _about_sessions.add_columns(sessions.c.metadata, sessions.c.state, sessions.c.known),
+        _about_sessions.add_columns(sessions.c.metadata, sessions.c.state, sessions.c.known, sessions.c.messages),
         sessions.c.key,
         _read_session,
         _repair_session,
-        "its metadata, its state, or how far facts were learned from it are emptied",
+        "its metadata, its state, or how far facts were learned from it are emptied; its messages are counted anew",
         lambda row: row.session_id,
     ),
     _Gaps(

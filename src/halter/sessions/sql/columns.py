@@ -28,6 +28,11 @@ def escaped(text: str) -> str:
     return _TROUBLE.sub(lambda found: _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}", text)
 
 
+def as_text(value: str | bytes) -> str:
+    """What lies in a column of text, also where it is damaged: SQLite's may hold bytes, which are no text of ours."""
+    return value if isinstance(value, str) else f"\ufffd{value.decode(errors='replace')}"
+
+
 def unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda found: _LONG.get(found[1]) or chr(int(found[1][1:], 16)), text)
 
@@ -41,8 +46,9 @@ class AnyText(sa.types.TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         return None if value is None else escaped(value)
 
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        return unescaped(value) if value is not None and "\\" in value else value
+    def process_result_value(self, value: str | bytes | None, dialect: sa.Dialect) -> str | None:
+        text = None if value is None else as_text(value)
+        return unescaped(text) if text is not None and "\\" in text else text
 
 
 def tag_part(tag: str) -> str:
@@ -59,8 +65,8 @@ class Tags(sa.types.TypeDecorator[Sequence[str]]):
     def process_bind_param(self, value: Sequence[str] | None, dialect: sa.Dialect) -> str:
         return "".join(map(tag_part, value or ()))
 
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> tuple[str, ...]:
-        return tuple(unescaped(tag) for tag in value[1:-1].split("\t\n")) if value else ()
+    def process_result_value(self, value: str | bytes | None, dialect: sa.Dialect) -> tuple[str, ...]:
+        return tuple(unescaped(tag) for tag in as_text(value)[1:-1].split("\t\n")) if value else ()
 
 
 def packed(value: object) -> bytes:
@@ -89,7 +95,7 @@ def unpacked(data: bytes, given: type[T]) -> T:
     """JSON as `packed` has written it. Raises `Unreadable` if it is nothing of that type."""
     try:
         return msgspec.json.decode(data, type=given)
-    except (TypeError, ValueError):  # SQLite's columns may also hold what are no bytes
+    except (TypeError, ValueError, RecursionError):  # SQLite's columns may also hold what are no bytes
         pass
     try:
         return msgspec.convert(json.loads(data), given)
@@ -103,7 +109,7 @@ def unpacked_all(rows: Iterable[bytes], given: type[T]) -> tuple[T, ...]:
     data = list(rows)
     try:
         return msgspec.json.decode(b"[" + b",".join(data) + b"]", type=tuple[given, ...])  # pyright: ignore[reportInvalidTypeForm]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return tuple(unpacked(row, given) for row in data)
 
 

@@ -14,7 +14,7 @@ from halter.sessions.records import FactScope, ScopeKind, Session
 from halter.sessions.sql.columns import Unreadable, any_json, packed, unpacked
 from halter.sessions.sql.damaged import damaged, tell
 from halter.sessions.sql.dialects import Dialect
-from halter.sessions.sql.schema import sessions
+from halter.sessions.sql.schema import LAST, sessions
 from halter.sessions.sql.transaction import Transaction
 
 ABOUT = (
@@ -40,16 +40,23 @@ def session_of(row: Any, *, is_listed: bool = False) -> Session:
     `is_listed`: among others, where it is shown without that data.
     """
     try:
-        return _session(row, any_json(row.metadata) or {}, any_json(row.state))
+        return _session(row, any_json(row.metadata) or {}, any_json(row.state), read_count(row.messages))
     except Unreadable as why:
-        error = damaged(row.id, "its metadata or its state", why)
+        error = damaged(row.id, "its metadata, its state or the number of its messages", why)
         if not is_listed:
             raise error from why
-        tell(f"the metadata or the state of session {row.id!r}", why)
-        return _session(row, {}, None)
+        tell(f"the metadata, the state or the number of messages of session {row.id!r}", why)
+        return _session(row, {}, None, 0)
 
 
-def _session(row: Any, metadata: dict[str, Any], state: Any) -> Session:
+def read_count(messages: Any) -> int:
+    """How many messages a session has. Raises `Unreadable`: SQLite's columns may hold anything."""
+    if not isinstance(messages, int) or not 0 <= messages <= LAST:
+        raise Unreadable("the number of its messages is none")
+    return messages
+
+
+def _session(row: Any, metadata: dict[str, Any], state: Any, messages: int) -> Session:
     return Session(
         id=row.id,
         user=row.user_id,
@@ -57,7 +64,7 @@ def _session(row: Any, metadata: dict[str, Any], state: Any) -> Session:
         tags=row.tags,
         metadata=metadata,
         state=state,
-        messages=row.messages,
+        messages=messages,
         holder=row.holder,
         created_at=row.created_at,
         updated_at=row.updated_at,
