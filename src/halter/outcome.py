@@ -100,8 +100,8 @@ class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, reason: object, mode: object, actor: str | None, message: str | None) -> Cancellation:
         """A record from what a caller gave. It never raises: unknown modes and reasons are the default ones."""
         return cls(
-            reason=_REASONS.get(reason, CancelReason.USER_STOP) if isinstance(reason, str) else CancelReason.USER_STOP,
-            mode=_MODES.get(mode, CancelMode.IMMEDIATE) if isinstance(mode, str) else CancelMode.IMMEDIATE,
+            reason=_REASONS.get(_plain(reason), CancelReason.USER_STOP),
+            mode=_MODES.get(_plain(mode), CancelMode.IMMEDIATE),
             actor=_text_or_none(actor),
             message=_text_or_none(message),
         )
@@ -118,7 +118,12 @@ class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
 
 def _text_or_none(given: object) -> str | None:
     """What a caller gave, as text: the record of a stop can always be written down and read back."""
-    return given if given is None or isinstance(given, str) else shown(given)
+    return None if given is None else _plain(given if isinstance(given, str) else shown(given))
+
+
+def _plain(given: object) -> str:
+    """Text without the surrogates that cannot be encoded, and of no type of somebody's own; "" for anything else."""
+    return str.encode(given, "utf-8", "replace").decode() if isinstance(given, str) else ""
 
 
 class Ended(StrEnum):

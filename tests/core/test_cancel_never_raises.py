@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-from halter import CancellationToken, RunContext, runnable
+from halter import CancellationToken, CancelMode, RunContext, runnable
 from halter.errors import ConfigurationError, UsageError
 
 virtual = pytest.mark.virtual_time
@@ -90,3 +91,45 @@ async def test_handles_and_tokens_are_not_copied(copied: Callable[[Any], object]
     gc.collect()
     assert not run.is_cancelling
     await run.aclose()
+
+
+class Hostile(str):
+    """Text that raises wherever it is looked at."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("not comparable")
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("given", [Hostile("kill"), "half a \ud83d pair"], ids=["hostile", "surrogate"])
+@pytest.mark.parametrize("field", ["message", "actor", "reason", "mode"])
+@pytest.mark.parametrize("by", ["run", "token"])
+async def test_the_record_of_a_stop_can_be_written_down_whatever_was_given(by: str, field: str, given: str) -> None:
+    @runnable
+    async def sleeps(ctx: Any) -> None:
+        await asyncio.sleep(1_000)
+
+    token = CancellationToken()
+    run = sleeps.run(cancellation=token).start()
+    target: Any = run if by == "run" else token
+    assert target.cancel(**{field: given}) is True
+    result = await run.finished()
+    assert result.is_cancelled
+    assert result.why()
+    assert [msgspec.json.encode(event) for event in [event async for event in run.events()]]
+
+
+def test_a_token_that_is_cancelled_again_and_again_holds_each_strength_once() -> None:
+    """A look at it costs no more than before, and a stronger mode still counts."""
+    token = CancellationToken()
+    for _ in range(1_000):
+        assert token.cancel("first", mode=CancelMode.AFTER_TURN)
+        assert token.cancel("second", mode=CancelMode.KILL)
+    assert len(token._own_requests()) == 2
+    assert token.cancellation is not None
+    assert (token.cancellation.message, token.cancellation.mode) == ("first", CancelMode.KILL)

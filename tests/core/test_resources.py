@@ -374,3 +374,78 @@ async def test_a_tasks_cancel_can_be_the_close_of_a_resource() -> None:
     assert receipt is not None
     assert receipt.confirmed
     assert pumps[0].cancelled()
+
+
+# -- what a receipt must not forget
+
+
+@virtual
+async def test_a_stop_made_stronger_keeps_the_lines_of_what_the_first_one_has_ended() -> None:
+    @runnable
+    async def body(ctx: Any) -> None:
+        ctx.resource("door", "front", lambda: None)
+        ctx.resource("door", "back", lambda: asyncio.sleep(100))
+        await asyncio.sleep(1_000)
+
+    run = body.run(grace=10).start()
+    await asyncio.sleep(1)
+    run.cancel()
+    await asyncio.sleep(1)
+    run.cancel(mode=CancelMode.KILL)
+    receipt = (await run.finished()).receipt
+    assert receipt is not None
+    assert {(line.label, line.ended) for line in receipt.resources} == {
+        ("body", "cancelled"),
+        ("front", "closed"),
+        ("back", "abandoned"),
+    }
+
+
+@virtual
+async def test_what_was_opened_after_the_cut_and_never_ends_is_named() -> None:
+    """In the clean-up of a body; the receipts of the runs above name it as well."""
+
+    @runnable
+    async def child(ctx: Any) -> None:
+        try:
+            await asyncio.sleep(1_000)
+        finally:
+            ctx.resource("door", "late", None)
+
+    @runnable
+    async def parent(ctx: Any) -> None:
+        await child.run()
+
+    run = parent.run(grace=1).start()
+    await asyncio.sleep(1)
+    run.cancel()
+    receipt = (await run.finished()).receipt
+    assert receipt is not None
+    assert [line.ended for line in receipt.resources if line.label == "late"] == ["abandoned"]
+    assert not receipt.confirmed
+
+
+async def _stopped_child_takes(seconds: float) -> CancelReceipt:
+    taken: list[Any] = []
+
+    @runnable
+    async def child(ctx: Any) -> None:
+        ctx.on_cancel(lambda: asyncio.sleep(seconds))
+        await asyncio.sleep(1_000)
+
+    @runnable
+    async def parent(ctx: Any) -> None:
+        taken.append(ctx.start(child))
+        await asyncio.sleep(1_000)
+
+    run = parent.run().start()
+    await asyncio.sleep(0.01)
+    run.cancel()
+    await run.finished()
+    return taken[0].outcome.receipt
+
+
+def test_the_receipt_of_a_child_counts_from_the_stop_that_has_reached_it() -> None:
+    receipt = asyncio.run(_stopped_child_takes(0.05))
+    assert receipt.stopped_after_ms >= 45
+    assert max(line.ended_after_ms or 0 for line in receipt.resources) >= 45

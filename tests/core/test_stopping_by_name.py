@@ -50,6 +50,15 @@ async def test_runs_that_are_started_ended_or_dropped_are_not_kept_as_unstarted(
 
 
 @virtual
+async def test_a_run_that_is_made_is_found_by_its_tag_and_its_session_together() -> None:
+    place = Sessions("memory")
+    mine, other = (sleeper.run("hi", session=place.session(id), tags="t") for id in ("mine", "other"))
+    assert await runtime().cancel_all(tag="t", session=place.session("mine"), wait=True) == [mine.id]
+    assert mine.is_cancelled
+    assert not other.is_cancelling
+
+
+@virtual
 async def test_a_handle_is_as_good_as_its_id() -> None:
     run = sleeper.run().start()
     assert await runtime().cancel(run, wait=True) is True

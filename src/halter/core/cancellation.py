@@ -110,7 +110,8 @@ class CancellationToken:
         return True
 
     def _request(self, request: Cancellation) -> None:
-        self._requests.append(request)
+        if all(request.mode.strength > before.mode.strength for before in self._requests):
+            self._requests.append(request)  # asked for again and again, a look must not become slower
         self._pass_on(request)
 
     def _pass_on(self, request: Cancellation) -> None:

@@ -14,6 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
@@ -70,6 +71,7 @@ class Execution:
         self.cell: dict[str, Ending] = {}
         self.claims: dict[str, object] = {}
         self.requests: list[Cancellation] = []
+        self.given_to: Home | None = None  # by whoever starts it, in any thread
         # Set on the home loop.
         self.home: Home | None = None
         self.task: asyncio.Task[None] | None = None
@@ -107,7 +109,7 @@ class Execution:
         self.body_is_over = False
         self.is_deaf = False  # nothing more is taken from threads: its end is about to be claimed
         # How it ended.
-        self.first_seq = 1
+        self.first_seq = NEVER if parent else 1  # in the tree's log; not known before it begins
         self.last_seq = NEVER
         self.ended_as: RunResult[Any] | None = None  # the result, while the last of it is stored
         self.result: RunResult[Any] | None = None
@@ -132,7 +134,7 @@ class Execution:
 
     def is_over(self) -> bool:
         """True once there is a result. A run whose loop was closed under it ends here: nobody else can end it."""
-        if self.result is None and self.home is not None and self.home.loop.is_closed():
+        if self.result is None and self.given_to is not None and self.given_to.loop.is_closed():
             stopping.lose(self)
         return self.result is not None
 
@@ -258,14 +260,15 @@ class Execution:
         me = object()
         try:
             if self.claims.setdefault("starter", me) is me:
+                self.given_to = home  # a loop that closes before it looks loses it as one that carried it
                 home.admit(self)
                 _unstarted.pop(id(self), None)  # it is in the index of the live by now: it can always be found
                 home.submit(lambda: body.launch(self, home))
         except BusyError:
+            self.given_to = None
             del self.claims["starter"]  # it may start once the other has ended
             raise
         except RunLost as lost:
-            home.unregister(self)
             stopping.lose(self, lost)
             raise
         except BaseException:
@@ -359,13 +362,15 @@ class Execution:
         assert request is not None
         self.claim(Ending(RunStatus.CANCELLED, cancellation=request))
         self.note(request if not self.requests else None)
-        tree = self.log
-        if self.parent is not None and (self.home is None or self.parent.result is not None):
-            self.log = Log()
         self.status = advance(self.status, RunStatus.CANCELLING)
         self.finish(confirmed=True)
-        if self.log is not tree:
-            tree.arrived.wake(threadsafe=True)  # whoever reads this run looked there
+
+    def part_from_tree(self) -> None:
+        """One that never ran has a log of its own, unless its parent still writes and this is the tree's loop."""
+        if self.parent is not None and (self.home is None or self.parent.result is not None):
+            tree, self.log = self.log, Log()
+            self.on_done[tree] = partial(tree.arrived.wake, threadsafe=True)  # whoever reads this run looked there
+        self.first_seq = self.log.head + 1
 
     # --- ending ---------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ def _end(execution: Execution, *, confirmed: bool) -> None:
         if not confirmed and execution.ended_as is not None:  # its loop has gone while the last of it was stored
             _complete(execution, _lost_while_stored(execution, execution.ended_as), confirmed=False)
         return
+    if execution.task is None:
+        _surely(execution, execution.part_from_tree)
     if confirmed:
         sealing.let_body_add(execution)
     for step in sealing.steps(execution):
@@ -107,7 +109,7 @@ def _partings(execution: Execution, confirmed: bool) -> Iterator[Callable[[], ob
     yield execution.current.empty
     if execution.governor is not None:
         yield execution.governor.close
-    if execution.parent is not None:
+    if execution.parent is not None and execution.home is not None:
         yield partial(_leave, execution, execution.parent)
     if confirmed:
         yield execution.disarm
@@ -115,8 +117,8 @@ def _partings(execution: Execution, confirmed: bool) -> Iterator[Callable[[], ob
 
 def _wake_ups(execution: Execution, confirmed: bool) -> Iterator[Callable[[], object]]:
     """Yields what takes it off the index of the live, and wakes everybody who waits: readers and waiters."""
-    if execution.home is not None:
-        yield partial(execution.home.unregister, execution)
+    if execution.given_to is not None:
+        yield partial(execution.given_to.unregister, execution)
     yield partial(execution.log.arrived.wake, threadsafe=not confirmed)
     yield partial(execution.log.resumed.wake, threadsafe=not confirmed)
     yield partial(execution.done.wake, threadsafe=True)

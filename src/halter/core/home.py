@@ -101,7 +101,11 @@ class Home:
         self._inbox.append(fn)
         if not self._is_awake:
             self._is_awake = True
-            self.wake(self._read_some)
+            try:
+                self.wake(self._read_some)
+            except BaseException:  # Ctrl-C: the next one must wake it
+                self._is_awake = False
+                raise
         if len(self._inbox) > READ_AT_ONCE:
             time.sleep(0)  # a thread that floods gives way to the loop
 
@@ -130,14 +134,15 @@ class Home:
         """Enters it in the process's index, before it starts. Raises `BusyError` if a live run has its id."""
         if LIVE.setdefault(execution.id, execution) is not execution:
             raise BusyError(f"a run with the id {execution.id!r} is live")
+        watchdog.rouse(LIVE)
 
     def register(self, execution: Execution) -> None:
-        watchdog.rouse(LIVE)
         self.live[execution.id] = execution
 
     def unregister(self, execution: Execution) -> None:
         self.live.pop(execution.id, None)
-        LIVE.pop(execution.id, None)
+        if LIVE.get(execution.id) is execution:
+            del LIVE[execution.id]
 
     def work(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that belongs to the loop: no stop cancels it, and its end waits for it. It must end by itself."""
@@ -292,7 +297,7 @@ def _forget_closed_loops() -> None:
 def _after_fork() -> None:
     lost = RunLost("this run lives in the process that forked; start a new one here")
     for execution in snapshot(LIVE):
-        if execution.parent is None:
+        if execution.parent is None or execution.home is None:
             stopping.lose(execution, lost, sever=False)
     for home in snapshot(_homes):
         home.lose()
@@ -314,7 +319,7 @@ def _at_exit() -> None:
     for execution in live:
         execution.cancel("the process ends", reason=CancelReason.SHUTDOWN)
     for execution in live:
-        if execution.home is not None and not execution.home.loop.is_running():
+        if execution.given_to is not None and not execution.given_to.loop.is_running():
             stopping.lose(execution)
         execution.done.block_until(lambda execution=execution: execution.result is not None, until - time.monotonic())
     for home in snapshot(_homes):

@@ -96,7 +96,7 @@ class Cursor:
     def _refill(self) -> Event | None:
         """The next event that is there already; `None` if there is none yet, or no more."""
         execution = self._execution
-        if not self._cell and execution.log.head <= self.seen:
+        if not self._cell and not self._is_behind():
             return None
         # Looked at in each turn: a stop may come between any two of these lines.
         while not self._cell or self._past_cut or self._skip_to_cut():
@@ -145,7 +145,11 @@ class Cursor:
                 return True
             if not self._past_cut and execution.is_cut:
                 return execution.stop is not None and execution.stop.cut_seq is not None
-        return execution.log.head > self.seen
+        return self._is_behind()
+
+    def _is_behind(self) -> bool:
+        execution = self._execution
+        return execution.log.head > self.seen and execution.log.head >= execution.first_seq
 
     def close(self) -> None:
         """Reads no more, and slows nothing down any more."""

@@ -109,7 +109,7 @@ class Runtime:
             ConfigurationError: An argument is of another type; nothing is stopped.
         """
         filter = _Filter(tag, None, session)
-        made = unstarted() if tag is not None and session is None else []
+        made = unstarted() if tag is not None else []
         roots = [Run.observing(execution) for execution in (*snapshot(LIVE), *made) if filter.is_root(execution)]
         stopped = [run for run in roots if run.cancel(message, reason=reason, mode=mode, actor=actor)]
         if wait:

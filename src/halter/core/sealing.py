@@ -63,13 +63,11 @@ def _end_compaction(execution: Execution) -> None:
     if execution.open_compaction is not None:
         outcome = "cancelled" if execution.cell["end"].status is RunStatus.CANCELLED else "failed"
         execution.write(events.CompactionFinished, outcome=outcome, tokens_before=execution.open_compaction)
-        execution.open_compaction = None
 
 
 def _end_step(execution: Execution) -> None:
     if execution.open_step is not None:
         execution.write(events.StepFinished, step=execution.open_step, interrupted=True)
-        execution.open_step = None
 
 
 def _end_conversation(execution: Execution) -> None:

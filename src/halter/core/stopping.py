@@ -325,6 +325,7 @@ def lose(execution: Execution, error: BaseException | None = None, *, sever: boo
     """
     family = list(execution.subtree())
     for member in family:
+        member.claims.setdefault("launch", lose)  # one that its loop has not looked at yet never begins
         request = member.request() or Cancellation(reason=CancelReason.OWNER_LOST, message="its event loop is gone")
         if error is not None:
             member.claim(Ending(RunStatus.FAILED, error=error))

@@ -97,22 +97,21 @@ class _Watchdog:
     def rouse(self, live: Mapping[str, Execution]) -> None:
         if self._is_awake:
             return
-        self._is_awake, self._live = True, live
+        self._live = live
         me = object()
-        if self._thread.setdefault("by", me) is me:
-            self._start()
-        else:
-            self._bell.wake(threadsafe=True)
-
-    def _start(self) -> None:
         try:
-            spawn("watchdog", self._work)
-        except RuntimeError as error:  # no more threads: the next run tries again
-            self._is_awake = False
+            if self._thread.setdefault("by", me) is me:
+                spawn("watchdog", self._work)
+            else:
+                self._bell.wake(threadsafe=True)
+        except BaseException as error:  # no more threads, or Ctrl-C: the next run tries again
             self._thread.clear()
+            if not isinstance(error, RuntimeError):
+                raise
             _logger.warning("no thread could be started to watch stops: %s", error)
 
     def _work(self) -> None:
+        self._is_awake = True
         quiet = 0
         while True:
             time.sleep(PERIOD)
@@ -131,10 +130,10 @@ class _Watchdog:
     def _look(self, now: float) -> None:
         stopped: defaultdict[Home, list[Execution]] = defaultdict(list)
         for execution in snapshot(self._live):
-            if execution.home is not None and execution.home.loop.is_closed():
-                stopping.lose(execution)  # closed by hand: whoever waits in another thread would never hear of it
-            elif execution.requests and execution.home is not None:
-                stopped[execution.home].append(execution)
+            if execution.is_over():  # its loop was closed: whoever waits in another thread would never hear of it
+                continue
+            if execution.requests and execution.given_to is not None:
+                stopped[execution.given_to].append(execution)
         self._loops = {home: self._loops.get(home) or _Loop(home, now) for home in stopped}
         for home, loop in self._loops.items():
             loop.look(stopped[home], now)
