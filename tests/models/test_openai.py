@@ -98,8 +98,7 @@ SENT = [
     },
     {"role": "tool", "tool_call_id": "a", "content": "sunny"},
     {"role": "tool", "tool_call_id": "b", "content": "noon"},
-    {"role": "assistant", "content": "It is su"},
-    {"role": "assistant", "content": "Let me"},
+    {"role": "assistant", "content": "It is su\n\nLet me"},
     {"role": "assistant", "content": None, "refusal": "No."},
     {"role": "user", "content": "Go on."},
 ]

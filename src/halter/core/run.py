@@ -225,10 +225,10 @@ class Run(Generic[T_co]):
 
     async def _start_here(self) -> None:
         """Begins it for a task that waits. A run that is over as it begins lets others run first, as any wait does."""
+        self._not_from_inside()
         require_asyncio("run.result() in a thread")
         was_over = self.is_done
         self.start()
-        self._not_from_inside()
         if self.is_done and not was_over:
             await asyncio.sleep(0)
 

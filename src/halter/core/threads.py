@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+CALL_THREAD = "halter-call-"  # how the names of threads begin that call a function for a run
 _logger = logging.getLogger("halter")
 
 
@@ -59,7 +60,8 @@ def start_in_thread(
         else:
             deliver(loop, future, result, None)
 
-    return future, spawn(f"call-{getattr(fn, '__name__', 'function')}", work)
+    name = f"{CALL_THREAD}{getattr(fn, '__name__', 'function')}"
+    return future, spawn(name.removeprefix("halter-"), work)
 
 
 def deliver(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 import types
 import weakref
 from collections import Counter
@@ -18,6 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple
 
+from halter.core.threads import CALL_THREAD
 from halter.testing.failures import DeadlockError, LivelockError, RealTimeError, VirtualTimeoutError
 from halter.testing.leaks import describe_tasks
 from halter.testing.schedule import Polled, ReadyQueue, Selector, describe_callback
@@ -25,6 +27,7 @@ from halter.testing.schedule import Polled, ReadyQueue, Selector, describe_callb
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+CALL_PATIENCE = 0.25  # real seconds for a plain function in a thread
 _TAIL = 1_000  # callbacks looked at to name the busy ones
 
 
@@ -65,6 +68,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._recent: Counter[str] = Counter()
         self._real_threads, self._patience, self._held = real_threads, patience, 0
         self._settle_until: float | None = None
+        self._awaited: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         super().__init__(Selector(self._poll))
         self._set_clock(start)
         self._ready = ReadyQueue(self._before_callback, seed)
@@ -156,6 +160,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def _when_idle(self) -> Polled:
         """Nothing is ready: stop, wait for real, jump or raise."""
+        if self._await_calls():
+            return []
         when = self._scheduled[0].when() if self._scheduled else math.inf
         if self._settle_until is not None and (when > self._settle_until or when == math.inf):
             self.stop()
@@ -164,6 +170,17 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         elif not self._ready:  # another thread may have filled it just now
             self._jump(when)
         return []
+
+    def _await_calls(self) -> bool:
+        """Waits for plain functions that runs call in threads: a moment of real time for each, once.
+
+        True if that has made something ready. One that takes longer is blocked: time goes on without it.
+        """
+        for thread in threading.enumerate():
+            if thread.name.startswith(CALL_THREAD) and thread not in self._awaited:
+                self._awaited.add(thread)
+                thread.join(CALL_PATIENCE)
+        return bool(self._ready)
 
     def _jump(self, when: float) -> None:
         self._refuse_sockets()

@@ -2,7 +2,7 @@
 
 1. Only what the server knows is sent: its `Opaque` parts go back to it alone, reasoning where its dialect has a field.
 2. No message is sent that the server would refuse: not an assistant message that says nothing, and a tool call and
-its result only together. 3. What one user says in a row is one message.
+its result only together. 3. What one speaker says in a row is one message.
 """
 
 from __future__ import annotations
@@ -43,16 +43,28 @@ def _call_id(id: str, dialect: Dialect) -> str:
 
 
 def _merged(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With what one user says in a row, as after a stop before the first word, in one message: the templates of many
-    servers want roles to alternate."""
+    """With what one speaker says in a row in one message: the templates of many servers want roles to alternate.
+
+    Users do so after a stop before the first word, the members of a team whenever one has two turns.
+    """
     whole: list[dict[str, Any]] = []
     for message in sent:
-        last = whole[-1] if whole else {}
-        if message["role"] == "user" == last.get("role") and message.get("name") == last.get("name"):
-            whole[-1] = last | {"content": _joined(last["content"], message["content"])}
+        if whole and _goes_on(whole[-1], message):
+            content = _joined(whole[-1]["content"], message.get("content") or "")
+            whole[-1] = whole[-1] | message | {"content": content}
         else:
             whole.append(message)
     return whole
+
+
+_WORDS = {"role", "content", "name"}  # what a message has that only says something
+
+
+def _goes_on(last: dict[str, Any], message: dict[str, Any]) -> bool:
+    """True if one speaker goes on, and the two fit into one message: a first one with words alone."""
+    is_same = message["role"] == last["role"] and message.get("name") == last.get("name")
+    speaks = message["role"] in ("user", "assistant") and last.get("content") and last.keys() <= _WORDS
+    return bool(is_same and speaks and message.keys() <= _WORDS | {"tool_calls"})
 
 
 def _joined(first: str | list[Any], second: str | list[Any]) -> str | list[Any]:
