@@ -478,6 +478,13 @@ def test_what_must_hold_holds_for_every_random_tree_of_agents(block: int, check_
     play(range(block * size, (block + 1) * size), check_log)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_the_same_holds_for_many_more_trees(block: int, check_log: Any) -> None:
+    """The seeds behind those of the ordinary run."""
+    play(range(SEEDS + block * 2_000, SEEDS + (block + 1) * 2_000), check_log)
+
+
 def test_replay(check_log: Any) -> None:
     """One seed, from the environment: how a failure above is looked at."""
     seed = os.environ.get("HALTER_FUZZ_SEED")

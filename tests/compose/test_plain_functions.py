@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from halter import Agent
+from halter import Agent, tool
 from halter.compose import Loop
 from halter.crews import Crew, Task
 from halter.models import Scripted
+from halter.models.scripted import calls
 from halter.teams import Selector
 
 ANY = Scripted("fine")
@@ -35,7 +36,16 @@ def instructions(block: Callable[..., Any]) -> Any:
     return Agent(ANY, instructions=lambda _: block() or "be brief").run("go")
 
 
-@pytest.mark.parametrize("form", [crew, loop, selector, instructions])
+def predicate(block: Callable[..., Any]) -> Any:
+    return Agent(Scripted(calls("look"), "fine"), tools=[tool(approval=lambda: bool(block()))(look)]).run("go")
+
+
+async def look() -> str:
+    """Looks."""
+    return "seen"
+
+
+@pytest.mark.parametrize("form", [crew, loop, selector, instructions, predicate])
 def test_a_plain_function_that_blocks_leaves_the_loop_free(form: Callable[..., Any]) -> None:
     entered, free = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []

@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from halter.core.calling import is_async
+from halter.core.threads import call_in_thread
 from halter.errors import ConfigurationError, UsageError
 from halter.tools.bounds import head_and_tail
 
@@ -72,8 +74,7 @@ class Rule:
     async def asks(self, arguments: Mapping[str, Any]) -> bool:
         """True if somebody must be asked before a call with these arguments, which are complete."""
         if self._predicate is not None:
-            answer = self._predicate(**arguments)
-            return bool(await answer) if inspect.isawaitable(answer) else bool(answer)
+            return bool(await _called(self._predicate, arguments))
         if self.never:
             return False
         if not self.patterns or not arguments.keys() <= self._names:
@@ -84,6 +85,12 @@ class Rule:
         subject = self._subject if name == self._first else None
         text: Any = arguments.get(name or "") if subject is None else subject(arguments)
         return isinstance(text, str) and any(self._fits(text, pattern) for pattern in patterns)
+
+
+async def _called(fn: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """What a function of the user's returns; a plain one is called in a thread, where it may block."""
+    said = fn(**arguments) if is_async(fn) else await call_in_thread(fn, **arguments)
+    return await said if inspect.isawaitable(said) else said
 
 
 def _fits(text: str, pattern: str) -> bool:
@@ -127,8 +134,7 @@ async def question(name: str, arguments: Mapping[str, Any], prompt: Prompt | Non
     if prompt is None:
         shown = msgspec.json.encode(dict(arguments), enc_hook=repr).decode()
         return visible(head_and_tail(f"May {name} be called with {shown}?", LONGEST_PROMPT))
-    asked = prompt(**arguments)
-    said: Any = await asked if inspect.isawaitable(asked) else asked
+    said = await _called(prompt, arguments)
     if not isinstance(said, str):
         raise UsageError(f"the approval_prompt of {name} must give text, not {type(said).__name__}")
     return visible(said)
