@@ -203,6 +203,8 @@ def test_a_file_that_is_removed_while_in_use_is_missed(which: str, through: str,
     asyncio.run(scenario())
 
 
+@pytest.mark.soak  # each of its runs tries to store its end for as long as it may: 51 s in all
+@pytest.mark.timeout(180)
 def test_a_session_whose_last_turn_could_not_be_stored_says_that_the_disk_is_full(small_disk: Path) -> None:
     """And not that it is busy: nobody would look at the disk for that."""
     agent = Agent(Scripted("x" * 100_000))
