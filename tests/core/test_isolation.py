@@ -18,7 +18,7 @@ from halter.core.current import CURRENT
 from halter.core.execution import Execution
 from halter.core.home import LIVE, _homes
 from halter.core.log import Log
-from halter.errors import NoCurrentRun
+from halter.errors import NoCurrentRun, RunLost
 from halter.models.scripted import Scripted
 
 virtual = pytest.mark.virtual_time
@@ -144,6 +144,28 @@ def test_one_object_works_in_a_forked_child() -> None:
             code = 0 if echo.run("child").result(5).text == "child" else 2
         finally:
             os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.scenario("E53")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_run_that_was_given_to_its_loop_and_not_looked_at_is_over_in_a_forked_process() -> None:
+    """It stands in no tree yet: whoever waits for it there would wait for ever."""
+
+    @runnable
+    async def parent(ctx: Any) -> int:
+        child = echo.run("late", parent=ctx.run)
+        thread = threading.Thread(target=child.start)
+        thread.start()
+        thread.join()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if child.outcome is not None and isinstance(child.outcome.error, RunLost) else 2)
+        await child
+        return pid
+
+    pid = asyncio.run(parent.run().wait()).output
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 

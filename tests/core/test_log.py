@@ -53,6 +53,8 @@ def test_a_log_is_too_far_ahead_at_1024_behind_and_held_until_half_of_that(insid
     log.add_reader(reader)
     assert log.is_too_far_ahead()
     assert log.is_held()
+    reader.at = LAG_LIMIT // 2 - 1
+    assert log.is_held(), "a pause that ended at once would be one for each token"
     reader.at = LAG_LIMIT // 2
     assert not log.is_held()
 
@@ -99,6 +101,31 @@ def test_whoever_waits_for_the_end_lifts_it_until_he_stops_waiting() -> None:
     hold_inside()
     assert log.is_held()
     assert log.is_too_far_ahead()
+
+
+def test_a_lift_that_has_ended_counts_at_once() -> None:
+    """What was found while it lasted, that nothing is behind, is not believed for another 1,024 events."""
+    log = log_of(2 * LAG_LIMIT)
+    reader = reader_at(0)
+    log.add_reader(reader)
+    hold = log.lift()
+    assert not log.is_too_far_ahead()
+    hold()
+    assert log.is_too_far_ahead()
+
+
+@virtual
+async def test_a_reader_that_is_dropped_wakes_the_run_that_waits_for_it_and_leaves_nothing() -> None:
+    log = log_of(2 * LAG_LIMIT)
+    reader = reader_at(0)
+    log.add_reader(reader)
+    paused = asyncio.ensure_future(log.resumed.wait_until(lambda: not log.is_held()))
+    await asyncio.sleep(0)
+    del reader
+    gc.collect()
+    async with asyncio.timeout(5):
+        await paused
+    assert not log._readers
 
 
 @pytest.mark.scenario("I81")

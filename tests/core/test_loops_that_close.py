@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from halter import CancelReason, RunCancelled, runnable, runtime
+from halter.core import stopping
 
 
 @runnable
@@ -88,6 +89,20 @@ def test_the_reader_of_a_run_that_was_born_dead_gets_its_one_event_however_long_
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
+
+
+@pytest.mark.real_loop
+async def test_a_run_that_was_lost_before_its_loop_looked_at_it_never_begins(caplog: pytest.LogCaptureFixture) -> None:
+    """Its loop did not answer for longer than the grace; it does now, and finds the run in its inbox."""
+    run = brief.run(parent=None)
+    thread = threading.Thread(target=run.start)
+    thread.start()
+    thread.join()
+    stopping.lose(run._execution)
+    await asyncio.sleep(0.01)
+    assert run.is_cancelled
+    assert [event.type for event in run.events().ready()] == ["run.cancelled"]
+    assert not caplog.records, "it was taken up, and its end was written a second time"
 
 
 @pytest.mark.virtual_time

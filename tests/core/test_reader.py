@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from halter import events, runnable
 from halter.core.log import LAG_LIMIT, PACKED_AT_ONCE, RECENT
+from halter.core.reader import YIELD_EVERY
 
 virtual = pytest.mark.virtual_time
 MANY = 3 * RECENT
@@ -256,3 +258,45 @@ async def test_closing_a_reader_stops_nothing_and_frees_the_run() -> None:
     await reader.aclose()
     await asyncio.sleep(0.1)
     assert handle.is_completed
+
+
+@virtual
+async def test_a_long_log_is_read_in_pieces_between_which_others_run() -> None:
+    """All of it is there already, so that nothing else in the loop over it ever waits."""
+    handle = chatty.run(2_000)
+    await handle
+    turns: list[int] = []
+    read: list[Any] = []
+
+    async def other() -> None:
+        while len(turns) < 1_000:
+            turns.append(len(read))
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(other())
+    async for event in handle.events():
+        read.append(event)
+    beside.cancel()
+    pauses = [second - first for first, second in pairwise(turns)]
+    assert len(turns) > 10, "the loop over the events has kept all others waiting"
+    assert max(pauses) <= 2 * YIELD_EVERY
+
+
+@virtual
+async def test_readers_that_are_thrown_away_while_they_wait_leave_nothing_behind() -> None:
+    """A run that is silent for an hour would else collect one waiter for each."""
+
+    @runnable
+    async def silent(ctx: Any) -> None:
+        await asyncio.sleep(3_600)
+
+    handle = silent.run().start()
+    await asyncio.sleep(0.1)
+    for _ in range(3):
+        reader = handle.events()
+        await anext(reader)
+        waits = anext(reader)  # as in a task that its loop throws away
+        waits.__await__().send(None)
+        waits.close()
+    assert not handle._execution.log.arrived.waiting
+    await handle.aclose()

@@ -6,12 +6,25 @@ import asyncio
 import linecache
 import logging
 import sys
+import time
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from halter import CancelMode, CancelReason, RunCancelled, RunStatus, RunTimedOut, events, runnable
+from halter import (
+    CancelMode,
+    CancelReason,
+    RunCancelled,
+    RunContext,
+    RunStatus,
+    RunTimedOut,
+    events,
+    runnable,
+)
+from halter.core.grace import REPEATS
+from halter.core.runnable import Runnable
+from halter.sessions import Sessions
 from halter.testing import Sweep, SweepOutcome, cancel_sweep, schedule_sweep
 
 virtual = pytest.mark.virtual_time
@@ -827,3 +840,102 @@ async def test_a_stop_made_stronger_has_no_more_time_than_the_first() -> None:
     await handle.finished()
     assert asyncio.get_running_loop().time() == 5
     await asyncio.sleep(20)
+
+
+# -- what is told of a stop, and what it leaves
+
+
+@pytest.mark.real_loop
+async def test_a_childs_receipt_counts_from_the_stop_of_its_parent() -> None:
+    """Not from the instant at which the receipt is written: then every child would have stopped in no time."""
+    children: list[Any] = []
+
+    @runnable
+    async def child(ctx: Any) -> None:
+        try:
+            await asyncio.sleep(1_000)
+        finally:
+            time.sleep(0.02)
+
+    @runnable
+    async def parent(ctx: Any) -> None:
+        children.append(child.run(parent=ctx.run))
+        await children[0]
+
+    handle = parent.run().start()
+    await asyncio.sleep(0.01)
+    handle.cancel()
+    whole = (await handle.finished()).receipt
+    receipt = children[0].outcome.receipt
+    assert 20 <= receipt.stopped_after_ms <= whole.stopped_after_ms
+    assert all(line.ended_after_ms >= 20 for line in receipt.resources)
+
+
+@virtual
+@pytest.mark.parametrize("modes", [["immediate"], ["drain_tools", "immediate"]])
+async def test_a_stop_that_is_made_stronger_is_delivered_as_often_as_one_that_was_strong_from_the_beginning(
+    modes: list[str],
+) -> None:
+    """Its grace is counted once: two counts would cut a clean-up short twice as often."""
+    told, is_over = 0, False
+
+    @runnable
+    async def stubborn(ctx: Any) -> None:
+        nonlocal told
+        while not is_over:
+            try:
+                await asyncio.sleep(1_000)
+            except asyncio.CancelledError:
+                told += 1
+
+    handle = stubborn.run(grace=10).start()
+    await asyncio.sleep(0.1)
+    for mode in modes:
+        handle.cancel(mode=CancelMode(mode))
+        await asyncio.sleep(1)
+    await handle.finished()
+    is_over = True
+    assert told == 1 + REPEATS + 1, "at the cut, in the second half of the grace, and at its end"
+
+
+@virtual
+async def test_a_run_that_has_ended_leaves_no_timer_on_its_loop() -> None:
+    """Each would keep the run, and its conversation, until its grace would have been over."""
+    loop: Any = asyncio.get_running_loop()
+    before = list(loop._scheduled)
+    handle = patient.run(timeout=3_600, grace=60).start()
+    await asyncio.sleep(0.1)
+    handle.cancel()
+    assert (await handle.finished()).is_cancelled
+    assert [timer for timer in loop._scheduled if timer not in before and not timer.cancelled()] == []
+
+
+@virtual
+async def test_a_turn_that_is_overtaken_before_it_asks_is_told_as_stopped() -> None:
+    """Its input was said all the same: the next turn must not take both inputs for one."""
+    run = patient.run("first", session=Sessions().session("s")).start()
+    await asyncio.sleep(0.1)
+    run.cancel(reason=CancelReason.SUPERSEDED)
+    said = (await run.finished()).messages
+    assert [(message.role, message.text, message.interrupted) for message in said] == [
+        ("user", "first", False),
+        ("assistant", "", True),
+    ]
+
+
+@virtual
+async def test_a_stopped_run_that_is_rolled_back_gives_back_the_state_that_it_began_with() -> None:
+    class Changes(Runnable[None]):
+        name = "changes"
+
+        def check_state(self, state: Any) -> Any:
+            return state
+
+        async def execute(self, ctx: RunContext) -> None:
+            ctx.keep("after")
+            await asyncio.sleep(1_000)
+
+    run = Changes().run(keep="rollback", state="before").start()
+    await asyncio.sleep(0.1)
+    run.cancel()
+    assert (await run.finished()).state == "before"
