@@ -167,9 +167,12 @@ class ToolCalled(AgentEvent, frozen=True, kw_only=True, tag="tool.called"):
 
 
 class ToolArgumentsDelta(AgentEvent, frozen=True, kw_only=True, tag="tool.arguments.delta", gc=False):
+    """`name`: the tool's; empty as long as the provider has not said it."""
+
     call_id: str
     fragment: str
     first_seq: int
+    name: str = ""
 
 
 class ToolStarted(AgentEvent, frozen=True, kw_only=True, tag="tool.started"):

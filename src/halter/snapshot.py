@@ -237,6 +237,7 @@ class Fold:
             case events.ToolCalled():
                 tool.name, tool.arguments = event.name, event.arguments
             case events.ToolArgumentsDelta():
+                tool.name = tool.name or event.name
                 self._pieces.setdefault((event.run_id, event.call_id, False), []).append(event.fragment)
             case events.ToolStarted():
                 tool.status, tool.started_at = "running", event.at

@@ -148,7 +148,7 @@ class Reply:
         if fragment:
             if self.meter is not None:
                 self.meter.shown.add(fragment)
-            self._write_delta(events.ToolArgumentsDelta, call_id=call.id, fragment=fragment)
+            self._write_delta(events.ToolArgumentsDelta, call_id=call.id, fragment=fragment, name=call.name)
 
     def incomplete_call(self, key: int | str) -> None:
         """The provider says that it has cut this call off, whatever came of its arguments."""
