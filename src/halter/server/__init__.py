@@ -7,6 +7,7 @@ Map of the files:
 - `presence.py`: who is connected to a run; `ended.py`: runs whose log is gone
 - `port.py`: `RunStore`, the runs that a server knows; `memory/`: the store of one process
 - `routes/`: one file for each group of routes; `bodies.py`, `views.py`: what they take and give
+- `browser/`: `client.js`, for browsers and Node; `page/`: the dashboard
 - `names.py`: how sessions and users of tenants are stored
 - `principal.py`: who asks; `keys.py`: API keys; `audit.py`: the record of who did what; `limits.py`: how much
 - `problems.py`: errors as problem+json; `draining.py`: SIGTERM

@@ -20,6 +20,7 @@ from halter.server.memory.store import MemoryRunStore
 from halter.server.port import RunStore
 from halter.server.principal import Auth, everyone
 from halter.server.problems import install_handlers
+from halter.server.routes.browser import client_router, page_router
 from halter.server.routes.control import control_router
 from halter.server.routes.live import live_router
 from halter.server.routes.operations import operations_router
@@ -51,6 +52,7 @@ def create_app(
     audit: str | None = None,
     allowed_hosts: Iterable[str] = ("localhost", "127.0.0.1", "[::1]"),
     title: str = "Halter",
+    page: bool = True,
 ) -> FastAPI:
     """Makes an app that starts, streams and stops these runnables: `uvicorn module:app`.
 
@@ -70,6 +72,7 @@ def create_app(
         audit: a file to which every start, stop, answer and deletion is appended.
         allowed_hosts: which `Host` headers are served; `*` for any.
         title: the name of the API.
+        page: whether the dashboard is served at `/`.
 
     Returns:
         A FastAPI app. Its `/openapi.json` describes the routes.
@@ -91,6 +94,7 @@ def create_app(
         max_runs=max_runs,
         limits=limits,
         audit=audit,
+        page=page,
     )
     app.add_middleware(Guard, allowed_hosts=tuple(allowed_hosts))
     return app
@@ -113,12 +117,14 @@ def mount(
     limits: Limits | None = None,
     audit: str | None = None,
     prefix: str = "",
+    page: bool = False,
 ) -> Server:
     """Adds the routes to an app of your own, and ends their runs with it.
 
     Args:
         app: your app. Its lifespan goes on working as before.
         prefix: a path that the routes get in front, such as `/agents`.
+        page: whether the dashboard is served at the prefix, with a slash behind it.
 
     The other arguments are those of `create_app`. Raises `ConfigurationError`.
     """
@@ -131,7 +137,8 @@ def mount(
         limits=limits or (Limits() if auth else UNLIMITED),
         audit=AuditLog(audit),
     )
-    for router in (make(server) for make in ROUTERS):
+    pages = [page_router()] if page else []
+    for router in (*(make(server) for make in ROUTERS), client_router(), *pages):
         app.include_router(router, prefix=prefix)
     _live_with(app, server, Draining(server, seconds("grace", grace) or 0.0))
     app.state.halter = server

@@ -2,5 +2,6 @@
 
 - `runs.py`: start, look, stream; `control.py`: stop, answer, steer
 - `sessions.py`: conversations; `users.py`: facts, and all of a user; `operations.py`: health, metrics, audit
-- `live.py`: a run over a WebSocket; `answers.py`: what several routes answer
+- `browser.py`: `client.js` and the dashboard; `live.py`: a run over a WebSocket
+- `answers.py`: what several routes answer
 """
