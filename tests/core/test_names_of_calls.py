@@ -13,9 +13,9 @@ async def look(city: str) -> str:
     return city
 
 
-async def test_a_piece_of_arguments_names_its_tool_also_in_the_snapshot() -> None:
+def test_a_piece_of_arguments_names_its_tool_also_in_the_snapshot() -> None:
     run = Agent(Scripted(calls("look", city="Nara"), "Sunny."), name="agent", tools=[look]).run("Go.")
-    seen = [event async for event in run]
+    seen = list(run)
     [at] = [place for place, each in enumerate(seen) if isinstance(each, events.ToolArgumentsDelta)]
     assert isinstance(piece := seen[at], events.ToolArgumentsDelta)
     assert piece.name == "look"
