@@ -20,7 +20,7 @@ from halter.hooks import Hooks, called, overrides
 from halter.messages import Message, as_messages
 from halter.models.names import as_model
 from halter.outputs import AnswerType
-from halter.request import OutputSchema, Settings, ToolChoice
+from halter.request import OutputSchema, Settings, ToolChoice, ToolSpec
 from halter.toolbox import Toolbox
 from halter.tools.function import FunctionTool
 from halter.tools.runnables import as_tool
@@ -159,6 +159,8 @@ class Agent(Runnable[T]):
         self.compaction = _compaction(compaction)
         self.answer: AnswerType[T] | None = None if output is None else AnswerType(output)
         self.output_retries = checked.whole("output_retries", output_retries, at_least=0)
+        self.further_instructions = ""  # of one request, told after its own
+        self._schema = self.answer.schema if self.answer is not None else None
         self._check_features()
 
     def _check_features(self) -> None:
@@ -177,7 +179,7 @@ class Agent(Runnable[T]):
     @property
     def schema(self) -> OutputSchema | None:
         """What its answers are held to."""
-        return self.answer.schema if self.answer is not None else None
+        return self._schema
 
     def as_tool(self, *, name: str | None = None, description: str | None = None) -> FunctionTool[..., Any]:
         """This agent as a tool of another; see `halter.tools.as_tool`."""
@@ -192,6 +194,42 @@ class Agent(Runnable[T]):
         """
         other = copy(self)
         other.toolbox = self.toolbox.with_exits(targets)
+        other._check_features()
+        return other
+
+    def for_request(
+        self,
+        *,
+        tools: Iterable[ToolSpec] = (),
+        tool_choice: ToolChoice | None = None,
+        settings: Settings = Settings(),  # noqa: B008 - frozen
+        instructions: str = "",
+        output: OutputSchema | None = None,
+    ) -> Agent[Any]:
+        """This agent as one request asks for it, as a server's client may.
+
+        Args:
+            tools: tools of the caller, beside the agent's own. A run in which the model calls one completes with that
+                turn and leaves the call without a result. The next run on the conversation brings it, as
+                `Message("tool", (ToolResult(call_id, text),))`.
+            tool_choice: instead of the agent's own; `None` leaves that.
+            settings: over the agent's own.
+            instructions: told to the model after the agent's own.
+            output: the shape of the answer, instead of the agent's own; the output is the answer's text.
+
+        Returns:
+            Another agent; this one does not change.
+
+        Raises:
+            ConfigurationError: for a name that two tools have, and for what the model's provider cannot do.
+        """
+        other: Agent[Any] = copy(self)
+        other.toolbox = self.toolbox.leaving_to_caller(tools)
+        other.tool_choice = tool_choice or self.tool_choice
+        other.settings = settings.over(self.settings)
+        other.further_instructions = checked.text("instructions", instructions)
+        if output is not None:
+            other.answer, other._schema = None, output
         other._check_features()
         return other
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from halter.core.ports import Tool
 from halter.core.runnable import Runnable
 from halter.errors import ConfigurationError
+from halter.messages import ToolCall
 from halter.request import ToolSpec
 from halter.tools.function import FunctionTool, tool
 from halter.tools.runnables import as_tool
@@ -23,14 +24,16 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 class Toolbox:
     """Immutable. `tools`: all that the model may call; `handoffs`: which of the names hand over, and to whom.
 
-    `exits`: which of them hand over to somebody outside of the run, which ends with that turn. Raises
-    `ConfigurationError` for what is no tool, and for two tools of one name.
+    `exits`: which of them hand over to somebody outside of the run, which ends with that turn. `left_to_caller`: names
+    of tools that whoever has started the run answers. Raises `ConfigurationError` for what is no tool, and for two
+    tools of one name.
     """
 
     def __init__(self, tools: Iterable[Any], handoffs: Iterable[Agent[Any]]) -> None:
         self.tools: dict[str, Tool] = {}
         self.handoffs: dict[str, Agent[Any]] = {}
         self.exits: dict[str, str] = {}
+        self.left_to_caller: frozenset[str] = frozenset()
         for each in _flat(tools):
             self._add(_as_tool(each))
         if not isinstance(handoffs, Iterable):
@@ -56,6 +59,22 @@ class Toolbox:
             other.exits[handoff.spec.name] = name
         other.specs = other._specs()
         return other
+
+    def leaving_to_caller(self, specs: Iterable[ToolSpec]) -> Toolbox:
+        """These tools, and those that the caller of the run answers."""
+        other = copy(self)
+        given = tuple(specs)
+        names = [*self.tools, *(spec.name for spec in given)]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError(f"two tools are called {name!r}: give one another name")
+        other.specs = (*self.specs, *given)
+        other.left_to_caller = frozenset(spec.name for spec in given)
+        return other
+
+    def ours(self, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+        """The calls that the run answers itself; one that was cut off is never left to the caller."""
+        return tuple(call for call in calls if call.incomplete or call.name not in self.left_to_caller)
 
     def _add(self, each: Tool) -> None:
         name = each.spec.name

@@ -49,8 +49,12 @@ class Turns:
         while True:
             step = ctx.begin_step()
             answer = await self._ask()
-            to = await self._call(answer) if answer.tool_calls else None
+            calls = self.agent.toolbox.ours(answer.tool_calls)
+            is_left_to_caller = len(calls) < len(answer.tool_calls)
+            to = await self._call(calls) if calls else None
             ctx.end_step()
+            if is_left_to_caller:
+                return answer.text
             if to is not None:
                 self._hand_off(to)
             if self._is_left:
@@ -120,10 +124,10 @@ class Turns:
         return told if self._memory is None else self._memory.told_with(told)
 
     async def _instructions(self) -> str:
-        given = self.agent.instructions
-        if isinstance(given, str):
-            return given
-        return checked.text("what instructions() returns", await call_function(self.ctx, given, self.ctx))
+        given, further = self.agent.instructions, self.agent.further_instructions
+        if not isinstance(given, str):
+            given = checked.text("what instructions() returns", await call_function(self.ctx, given, self.ctx))
+        return "\n\n".join(text for text in (given, further) if text)
 
     def _read(self, answer: Message, *, is_last: bool) -> tuple[bool, Any]:
         """The output, or what the model is told is wrong with its answer. Raises `OutputInvalid`."""
@@ -140,9 +144,9 @@ class Turns:
 
     # --- its tools ------------------------------------------------------------------------------------------
 
-    async def _call(self, answer: Message) -> Agent[Any] | str | None:
-        """Runs its calls; to whom one of them has handed over, if any."""
-        agent, calls = self.agent, answer.tool_calls
+    async def _call(self, calls: Sequence[ToolCall]) -> Agent[Any] | str | None:
+        """Runs these calls of an answer; to whom one of them has handed over, if any."""
+        agent = self.agent
         results = await call_tools(
             self.ctx,
             calls,

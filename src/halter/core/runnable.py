@@ -153,11 +153,11 @@ class Runnable(Generic[T_co]):
             task=task,
         )
         above = _parent(parent)
-        if options.session is not None:
+        if options.session is not None and options.session.id is not None:
             _check_session(options)
         else:
             self.check_options(options)
-            if defaults.record_runs and above is None:
+            if defaults.record_runs and above is None and options.session is None:
                 options = replace(options, session=default_sessions().record())
         pool = pool_here() if above is None and asyncio._get_running_loop() is None else None
         if parent is INHERIT:

@@ -6,6 +6,8 @@ Map of the files:
 - `stream.py`: `EventStream`, the ASGI response; `frames.py`: events as SSE
 - `presence.py`: who is connected to a run; `ended.py`: runs whose log is gone
 - `port.py`: `RunStore`, the runs that a server knows; `memory/`: the store of one process
+- `starting.py`, `run_stream.py`: start a run for a request, wait for it, stream it; `extras.py`: what fronts ask beyond
+- `fronts/`: one file for each protocol of others' clients; its `__init__` is its map
 - `routes/`: one file for each group of routes; `bodies.py`, `views.py`: what they take and give
 - `browser/`: `client.js`, for browsers and Node; `page/`: the dashboard
 - `names.py`: how sessions and users of tenants are stored

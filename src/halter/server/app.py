@@ -14,6 +14,7 @@ from halter.core.settings import default_sessions, seconds
 from halter.errors import ConfigurationError
 from halter.server.audit import AuditLog
 from halter.server.draining import Draining
+from halter.server.fronts import FRONTS
 from halter.server.guard import Guard
 from halter.server.limits import UNLIMITED, Limits
 from halter.server.memory.store import MemoryRunStore
@@ -31,7 +32,7 @@ from halter.server.server import Server, checked_runnables
 from halter.server.sole_process import SoleProcess
 from halter.sessions.sessions import Sessions
 
-ROUTERS = (runs_router, control_router, live_router, sessions_router, users_router, operations_router)
+ROUTERS = (runs_router, control_router, live_router, sessions_router, users_router, operations_router, *FRONTS)
 RETAIN = 900.0
 RETAIN_BYTES = 256 * 1024 * 1024
 GRACE = 10.0

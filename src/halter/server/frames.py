@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -29,6 +29,10 @@ class StreamFormat(Protocol):
 
     def batch(self, found: Sequence[Event]) -> bytes:
         """The bytes of these events, in their order."""
+        ...
+
+    def end(self) -> bytes:
+        """The last bytes of a connection, after the batch with the run's end. Empty pieces are not written."""
         ...
 
 
@@ -71,12 +75,15 @@ class HalterFormat:
             buffer += b"\n\n"
         return bytes(buffer)
 
+    def end(self) -> bytes:
+        return b""
+
     def _head(self, event: Event) -> bytes:
         head = self._heads[type(event)] = f"\nevent: {event.type}\ndata: ".encode()
         return head
 
 
-FORMATS = {"halter": HalterFormat}
+FORMATS: dict[str, Callable[[int, Names], StreamFormat]] = {"halter": HalterFormat}
 
 
 def stream_format(name: str, epoch: int, names: Names | None = None) -> StreamFormat:

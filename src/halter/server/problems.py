@@ -97,6 +97,11 @@ def _invalid(error: RequestValidationError) -> Problem:
 class ProblemRoute(APIRoute):
     """A route whose errors are problems, also in an app that has handlers of its own."""
 
+    @staticmethod
+    def show(problem: Problem) -> Response:
+        """The answer that tells of the problem; routes of other protocols show it in theirs."""
+        return problem.response()
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
@@ -106,7 +111,7 @@ class ProblemRoute(APIRoute):
             except ClientDisconnect:
                 return Response(status_code=499)  # nobody is there to read it
             except Exception as error:  # every error of a route has an answer; see `problem_of`
-                return _as_its_client_knows(problem_of(error), request).response()
+                return self.show(_as_its_client_knows(problem_of(error), request))
 
         return handle_or_explain
 

@@ -20,6 +20,7 @@ from halter.outcome import Cancellation, CancelMode, CancelReason
 from halter.server.audit import AuditLog
 from halter.server.bodies import PRIVILEGED, StartBody
 from halter.server.ended import feed_of
+from halter.server.extras import NOTHING, Extras
 from halter.server.limits import Limits, TenantUsage
 from halter.server.metrics import Metrics
 from halter.server.names import RESERVED_TAG, Names
@@ -101,15 +102,17 @@ class Server:
 
     # --- starting -------------------------------------------------------------------------------------------
 
-    async def begin(self, body: StartBody, principal: Principal, *, is_waiting: bool) -> Begun:
+    async def begin(
+        self, body: StartBody, principal: Principal, *, is_waiting: bool, extras: Extras = NOTHING
+    ) -> Begun:
         """Starts a run, or finds the one that this id has started before. Raises `Problem`."""
-        runnable = self.runnable(body.agent)
+        runnable = extras.applied_to(self.runnable(body.agent))
         self._check_tags(body)
-        plan = self._plan(body, principal, runnable, is_waiting)
+        plan = self._plan(body, principal, runnable, is_waiting, extras)
         if self.is_draining:
             raise Problem(503, "the server is shutting down: it starts no new runs", code="draining", retry_after=10)
         try:
-            begun = await self.store.begin(plan, lambda: self._run(runnable, body, principal, plan))
+            begun = await self.store.begin(plan, lambda: self._run(runnable, body, principal, plan, extras))
         except BusyError as error:
             raise Problem(409, str(error), code="id_taken") from error
         if begun.result in ("new", "stopped"):
@@ -123,29 +126,35 @@ class Server:
         if reserved := next((tag for tag in body.tags if tag.startswith(RESERVED_TAG)), None):
             raise Problem(422, f"tag {reserved!r}: tags that begin with {RESERVED_TAG!r} are reserved", code="invalid")
 
-    def _plan(self, body: StartBody, principal: Principal, runnable: Runnable[Any], is_waiting: bool) -> RunPlan:
+    def _plan(
+        self, body: StartBody, principal: Principal, runnable: Runnable[Any], is_waiting: bool, extras: Extras
+    ) -> RunPlan:
         default: OnDisconnect = "cancel" if body.stream or is_waiting else "detach"
         return RunPlan(
             key=RunKey(principal.tenant, body.id or new_id()),
             agent=body.agent,
             kind=runnable.kind,
             actor=principal.actor,
-            fingerprint=fingerprint(body),
+            fingerprint=fingerprint(body, extras),
             created_at=time.time(),
             session=body.session,
             user=body.user,
             tags=tuple(body.tags),
+            metadata=extras.metadata,
             on_disconnect=body.on_disconnect or default,
             linger=body.linger,
         )
 
-    def _run(self, runnable: Runnable[Any], body: StartBody, principal: Principal, plan: RunPlan) -> Run[Any]:
+    def _run(
+        self, runnable: Runnable[Any], body: StartBody, principal: Principal, plan: RunPlan, extras: Extras
+    ) -> Run[Any]:
         self.usage.check(principal.tenant)
         if self.store.live >= self.max_runs:
             raise Problem(503, f"{self.max_runs} runs are live, and that is the limit", code="full", retry_after=2)
         tenant = (TENANT_TAG + principal.tenant,) if principal.tenant else ()
         return runnable.run(
             read_input(body.input),
+            history=extras.history,
             id=plan.key.id,
             session=self._session(body, principal),
             user=self.names(principal.tenant).stored(body.user) if body.user else None,
@@ -301,10 +310,10 @@ def _effect(answer: CancelAnswer | None, tombstone: bool) -> str:
     return "wrong_epoch" if answer.wrong_epoch else str(answer.info.status)
 
 
-def fingerprint(body: StartBody) -> str:
+def fingerprint(body: StartBody, extras: Extras = NOTHING) -> str:
     """The same for bodies that ask for the same run."""
     fields = body.model_dump(exclude={"id", "stream"})
-    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+    return hashlib.sha256(msgspec.json.encode([fields, extras], order="sorted")).hexdigest()
 
 
 def read_input(given: Any) -> Any:

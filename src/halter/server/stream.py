@@ -97,7 +97,7 @@ class FeedStream(Response):
                 await body.write(self._format.batch(found))
         finally:
             body.close()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.body", "body": self._format.end(), "more_body": False})
 
 
 class _Body:
@@ -112,6 +112,8 @@ class _Body:
         self._timer = self._loop.call_later(PING_EVERY, self._look)
 
     async def write(self, data: bytes) -> None:
+        if not data:
+            return  # all that the batch told is dropped by the format
         self._writing += 1
         try:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from halter.server import examples
 from halter.server.bodies import ID
 from halter.server.port import RunInfo
-from halter.server.problems import MEDIA_TYPE, Problem
+from halter.server.problems import MEDIA_TYPE
 from halter.server.views import RunView, run_view
 
 # Query parameters that several routes have.
@@ -77,8 +77,3 @@ def run_response(request: Request, info: RunInfo, status: int, *, effective: boo
         mounted_at = request.url.path.rpartition("/v1/runs")[0]
         headers["Location"] = f"{mounted_at}/v1/runs/{view.id}"
     return Response(view.model_dump_json(), status, headers, "application/json")
-
-
-def no_run(id: str) -> Problem:
-    """The problem of an unknown run."""
-    return Problem(404, f"there is no run {id!r}", code="run_not_found")

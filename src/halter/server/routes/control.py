@@ -14,8 +14,9 @@ from halter.server.bodies import AnswerBody, CancelBody, CancelManyBody, Message
 from halter.server.port import RunFilter, RunKey
 from halter.server.principal import Principal
 from halter.server.problems import Problem, ProblemRoute
-from halter.server.routes.answers import no_run, problems, run_response
+from halter.server.routes.answers import problems, run_response
 from halter.server.routes.runs import RunId, may
+from halter.server.run_stream import no_run
 from halter.server.server import Server
 from halter.server.views import RunView, StoppedView, TombstoneView, run_view
 

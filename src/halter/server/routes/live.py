@@ -22,7 +22,7 @@ from halter.server.port import EventFeed, RunKey
 from halter.server.presence import connection_to
 from halter.server.principal import Principal
 from halter.server.problems import Problem, problem_of
-from halter.server.routes.answers import no_run
+from halter.server.run_stream import no_run
 from halter.server.server import Server
 from halter.server.stream import cursor_of, opened_at
 

@@ -1,0 +1,94 @@
+"""Start a run for a request, and wait for it: what all routes that start runs have in common."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import Receive
+
+from halter import events
+from halter.server.bodies import StartBody
+from halter.server.extras import NOTHING, Extras
+from halter.server.port import Begun, RunInfo, RunKey
+from halter.server.presence import connection_to
+from halter.server.principal import Principal
+from halter.server.problems import Problem
+from halter.server.server import Server
+from halter.server.stream import client_left
+from halter.server.views import run_view
+
+
+async def start(
+    server: Server, body: StartBody, who: Principal, *, is_waiting: bool, extras: Extras = NOTHING
+) -> Begun:
+    """Starts a run, or finds the one that this id has started before.
+
+    Args:
+        server: where it runs.
+        body: the run that is asked for.
+        who: who asks.
+        is_waiting: the client waits for the end: by default, its leaving stops the run.
+        extras: what fronts ask beyond the body.
+
+    Raises:
+        Problem: nothing was started. 409 if the session is busy, and the body does not say to wait.
+    """
+    begun = await server.begin(body, who, is_waiting=is_waiting, extras=extras)
+    if begun.result == "new" and body.session is not None and body.on_busy == "reject":
+        await _has_its_turn(server, begun.info.plan.key)
+    return begun
+
+
+async def _has_its_turn(server: Server, key: RunKey) -> None:
+    """Waits until the run has its session's turn, or was refused it. Raises `Problem`; then nothing is kept."""
+    feed = await server.store.feed(key)
+    if feed is None:
+        return
+    await feed.open(0)
+    try:
+        while found := await feed.next_batch():
+            if any(event.run_id == key.id and isinstance(event, events.Started) for event in found):
+                return
+    finally:
+        feed.close()
+    info = await server.store.get(key)
+    error = run_view(info).error if info is not None else None
+    if error is not None and error.type in _REFUSED:
+        await server.store.forget(key)
+        raise _REFUSED[error.type](error.message)
+
+
+def _busy(detail: str) -> Problem:
+    return Problem(409, detail, code="session_busy", retry_after=1)
+
+
+def _not_theirs(detail: str) -> Problem:
+    return Problem(404, detail, code="session_not_found")
+
+
+# Errors of runs that were refused their session before anything was asked of a model.
+_REFUSED = {"SessionBusy": _busy, "SessionNotFound": _not_theirs}
+
+
+async def until_over(server: Server, info: RunInfo, receive: Receive, wait: float) -> RunInfo:
+    """The run when it is over, the time is up, or the client has gone: then its presence decides what becomes of it.
+
+    Args:
+        server: where it runs.
+        info: the run.
+        receive: of the request, whose end is the client's leaving.
+        wait: seconds.
+    """
+    key = info.plan.key
+    waiting = asyncio.ensure_future(server.store.wait(key, wait))
+    listener = asyncio.ensure_future(client_left(receive))
+    try:
+        with connection_to(server.store.presence(key)) as connection:
+            await asyncio.wait((waiting, listener), return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                connection.keep()
+    finally:
+        waiting.cancel()
+        listener.cancel()
+        await asyncio.wait((waiting, listener))
+    return await server.store.get(key) or info
