@@ -91,17 +91,20 @@ def test_a_run_that_ends_within_the_grace_completes(start: Start, wire: WireProb
 @pytest.mark.scenario("G70")
 def test_after_kill_9_runs_are_owner_lost_and_their_session_goes_on(start: Start, wire: WireProbe) -> None:
     process, served = start(app(wire.url("stall")), "--sessions", "chats.db")
-    for id, session in (("r", "chat"), ("s", None)):
-        served.start(id=id, input="Hello.", **({"session": session} if session else {}))
+    bodies: dict[str, dict[str, Any]] = {"r": {"input": "Hello.", "session": "chat"}, "s": {"input": "Hello."}}
+    for id, body in bodies.items():
+        served.start(id=id, **body)
     wire.wait("token", count=2)
     process.kill()
     process.wait()
     _, served = start(app(wire.url("steady(5,5)")), "--sessions", "chats.db")
-    for id in ("r", "s"):
+    for id, body in bodies.items():
         run = served.until(id, "cancelled")
         assert run["cancellation"]["reason"] == "owner_lost"
         assert served.cancel(id).json()["effective"] is True
-        assert served.start(id=id).json()["status"] == "cancelled"  # it never starts twice
+        again = served.start(id=id, **body)
+        assert (again.status_code, again.json()["status"]) == (200, "cancelled")  # it never starts twice
+        assert served.start(id=id, input="Something else.").status_code == 409
         with served.events(id, **{"Last-Event-ID": "7.3"}) as frames:
             assert [frame.event for frame in frames] == ["gap", "snapshot", "run.cancelled"]
     assert served.start(id="t", session="chat", input="Again.").status_code == 201

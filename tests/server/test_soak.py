@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from ..services.postgres import started
 
 SECONDS = float(os.environ.get("HALTER_SOAK_SECONDS", "600"))
 CLIENTS = 200
+PAUSE = 4.0  # seconds at most between two runs of a client
 CLOSED_WITHIN = 1.0
 MODES = {"talks": "steady(40,100)", "stalls": "stall(2)", "echoes": "echo(20,50)"}
 
@@ -95,7 +97,7 @@ class Crowd:
             act = dice.choice((self._reads, self._drops, self._cancels, self._resumes, self._waits))
             await act(http, story, dice)
             self.done[act.__name__] += 1
-            await asyncio.sleep(dice.random() * 2)
+            await asyncio.sleep(dice.random() * PAUSE)
 
     def _body(self, story: Story, dice: random.Random, **fields: Any) -> dict[str, Any]:
         session = {"session": f"s{dice.randrange(CLIENTS)}", "on_busy": dice.choice(("enqueue", "interrupt"))}
@@ -145,12 +147,25 @@ class Crowd:
 
     async def _waits(self, http: aiohttp.ClientSession, story: Story, dice: random.Random) -> None:
         body = self._body(story, dice, agent="echoes", stream=False)
-        async with http.post(f"{self.url}/v1/runs?wait=30", json=body) as answer:
+        async with self._started(http, "?wait=30", body) as answer:
             assert answer.status in (200, 202), await answer.text()
+
+    @asynccontextmanager
+    async def _started(
+        self, http: aiohttp.ClientSession, query: str, body: dict[str, Any]
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """The answer to a start; a server that says that it is too busy is asked again when it says."""
+        while True:
+            async with http.post(f"{self.url}/v1/runs{query}", json=body) as answer:
+                if answer.status != 503 or time.monotonic() > self.until:
+                    yield answer
+                    return
+                self.done["busy"] += 1
+            await asyncio.sleep(float(answer.headers["Retry-After"]))
 
     async def _stream(self, http: aiohttp.ClientSession, story: Story, body: dict[str, Any], frames: int) -> bool:
         """Reads so many frames; True if the run is over then."""
-        async with http.post(f"{self.url}/v1/runs", json=body) as answer:
+        async with self._started(http, "", body) as answer:
             assert answer.status == 200, await answer.text()
             return await self._read(answer, story, frames)
 

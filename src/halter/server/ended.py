@@ -1,4 +1,4 @@
-"""Runs whose log is gone: their final state and terminal event, from what was kept of them or from their record."""
+"""Runs whose log is gone: their final state and terminal event, from what is known of them or from their record."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 from halter import events
 from halter.events import Event, Failure
 from halter.outcome import Cancellation, CancelReason, CancelReceipt, RunStatus
-from halter.server.port import EventFeed, Opening
+from halter.server.names import Names
+from halter.server.port import EventFeed, Opening, RunInfo, RunKey, RunPlan
+from halter.server.tags import ServerTags, shown_tags
 from halter.sessions.records import RunRecord
-from halter.snapshot import Fold, Snapshot
+from halter.snapshot import Fold, MessageState, Snapshot
 
 RECORD_EPOCH = 0  # of runs that only their record is left of: no log has ever had it
 
@@ -42,28 +44,74 @@ class EndedFeed:
         """See `EventFeed.close`."""
 
 
-def feed_of(record: RunRecord) -> EventFeed:
-    """The feed of a run of an earlier process: all its events but the last are lost."""
-    terminal = _terminal(record)
-    fold = Fold(record.run_id)
+def info_of(record: RunRecord, tenant: str) -> RunInfo:
+    """A run that only its record is left of; as an earlier process has left it, for example."""
+    names, tags = Names.of(tenant), ServerTags.read(record.tags)
+    plan = RunPlan(
+        key=RunKey(tenant, record.run_id),
+        agent=tags.agent or record.name,
+        kind=record.kind,
+        actor="",
+        fingerprint=tags.asked or "",
+        created_at=record.started_at,
+        session=names.bare_or_none(record.session_id),
+        user=names.bare_or_none(record.user),
+        tags=tuple(shown_tags(record.tags)),
+    )
+    return RunInfo(
+        plan=plan,
+        epoch=RECORD_EPOCH,
+        status=record.status,
+        seq=1,
+        usage=record.usage,
+        cost=record.cost,
+        text=record.text,
+        error=record.error,
+        cancellation=record.cancellation,
+        receipt=record.receipt,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        has_log=False,
+    )
+
+
+def feed_of(info: RunInfo) -> EventFeed:
+    """The feed of a run that is over: all its events but the last are lost."""
+    terminal = _terminal(info)
+    fold = Fold(terminal.run_id)
     fold.apply([terminal])
-    return EndedFeed(RECORD_EPOCH, fold.snapshot(), terminal)
+    snapshot = fold.snapshot()
+    if info.runs:
+        snapshot.runs = info.runs
+    if info.text:
+        snapshot.messages = (_said(info),)
+    return EndedFeed(info.epoch, snapshot, terminal)
 
 
-def _terminal(record: RunRecord) -> Event:
+def _said(info: RunInfo) -> MessageState:
+    """All that the run has said, as one message."""
+    id = info.plan.key.id
+    is_cut_off = info.status is RunStatus.CANCELLED
+    return MessageState(
+        message_id=id, run_id=id, agent=None, task=None, text=info.text, finished=True, interrupted=is_cut_off
+    )
+
+
+def _terminal(info: RunInfo) -> Event:
+    id, stop = info.plan.key.id, info.cancellation
     stamp: dict[str, Any] = {
-        "seq": 1,
-        "run_id": record.run_id,
+        "seq": info.seq,
+        "run_id": id,
         "parent_id": None,
-        "root_id": record.run_id,
-        "at": record.ended_at or record.started_at,
-        "text": record.text,
-        "usage": record.usage,
+        "root_id": id,
+        "at": info.ended_at or info.plan.created_at,
+        "text": info.text,
+        "usage": info.usage,
     }
-    if record.status is RunStatus.COMPLETED:
-        return events.Completed(output=None, **stamp)
-    if record.status is RunStatus.FAILED:
-        return events.Failed(error=record.error or Failure(type="Unknown", message="no reason is on record"), **stamp)
-    stop = record.cancellation or Cancellation(reason=CancelReason.OWNER_LOST)
-    receipt = record.receipt or CancelReceipt(requested_at=stop.at, stopped_after_ms=0.0, confirmed=False)
+    if info.status is RunStatus.COMPLETED:
+        return events.Completed(output=info.output, **stamp)
+    if info.status is RunStatus.FAILED:
+        return events.Failed(error=info.error or Failure(type="Unknown", message="no reason is on record"), **stamp)
+    stop = stop or Cancellation(reason=CancelReason.OWNER_LOST)
+    receipt = info.receipt or CancelReceipt(requested_at=stop.at, stopped_after_ms=0.0, confirmed=False)
     return events.Cancelled(reason=stop.reason, mode=stop.mode, receipt=receipt, **stamp)

@@ -50,6 +50,7 @@ RUN: dict[str, Any] = {
     "created_at": AT,
     "started_at": AT,
     "ended_at": AT + 2.2,
+    "is_cut": False,
     "effective": True,
 }
 RUNS: dict[str, Any] = {"runs": [RUN], "next": None}

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from halter import events
 from halter.events import Event
+from halter.server.tags import shown_tags
 from halter.snapshot import Snapshot
 
-RESERVED_TAG = "halter."
 _OF_FACTS = frozenset(("memory.recalled", "memory.unavailable"))
 _NAMED = frozenset((events.Queued, events.Started, events.Failed, events.Custom))
 
@@ -43,16 +43,16 @@ class Names(msgspec.Struct, frozen=True):
         return text.replace(f"'{self.prefix}", "'") if self.prefix else text
 
     def in_event(self, event: Event) -> Event:
-        """The event, with its session as the client knows it."""
-        if not self.prefix or type(event) not in _NAMED:
-            return event
-        return self._named(event)
+        """The event, with its session as the client knows it, and without the tags that the server has added."""
+        return self._named(event) if type(event) in _NAMED else event
 
     def _named(self, event: Any) -> Event:
         if isinstance(event, events.Failed):
             return replace(event, error=replace(event.error, message=self.in_text(event.error.message)))
         if isinstance(event, events.Custom):
             return replace(event, data=self._scope(event.data)) if event.name in _OF_FACTS else event
+        if isinstance(event, events.Started):
+            event = replace(event, tags=tuple(shown_tags(event.tags)))
         return replace(event, session_id=self.bare_or_none(event.session_id))
 
     def _scope(self, data: Any) -> Any:
@@ -66,10 +66,6 @@ class Names(msgspec.Struct, frozen=True):
         for run in snapshot.runs if self.prefix else ():
             run.session_id = self.bare_or_none(run.session_id)
         return snapshot
-
-    def tags(self, tags: tuple[str, ...]) -> list[str]:
-        """Tags without those that the server has added."""
-        return [tag for tag in tags if not tag.startswith(RESERVED_TAG)]
 
     def in_export(self, data: dict[str, Any]) -> dict[str, Any]:
         """An exported session, so that it can be read by another tenant or server as well."""
@@ -88,4 +84,4 @@ class Names(msgspec.Struct, frozen=True):
 
     def _record(self, run: dict[str, Any]) -> dict[str, Any]:
         names = {name: self.bare_or_none(run[name]) for name in ("session_id", "user")}
-        return {**run, **names, "tags": self.tags(tuple(run["tags"]))}
+        return {**run, **names, "tags": shown_tags(run["tags"])}

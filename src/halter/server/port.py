@@ -27,6 +27,16 @@ class RunKey(NamedTuple):
     id: str
 
 
+class Position(NamedTuple):
+    """The place of a run in the list of its tenant's runs. Later ones are greater.
+
+    `created_at`: seconds since the epoch, the start for a run of which only the record is left.
+    """
+
+    created_at: float
+    id: str
+
+
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A run that was asked for.
 
@@ -47,11 +57,17 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     on_disconnect: OnDisconnect = "detach"
     linger: float = 0.0
 
+    @property
+    def position(self) -> Position:
+        """Its place in the list."""
+        return Position(self.created_at, self.key.id)
+
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A run as it is now. Times are seconds since the epoch; `cost` is US dollars, `None` if a price is unknown.
 
     `seq`: of its newest event. `is_live`: this or another process carries it. `has_log`: its events can still be read.
+    `is_cut`: its text is only a beginning.
     """
 
     plan: RunPlan
@@ -72,6 +88,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[InputState, ...] = ()
     is_live: bool = False
     has_log: bool = True
+    is_cut: bool = False
 
 
 BeginResult: TypeAlias = Literal["new", "same", "conflict", "stopped"]
@@ -94,7 +111,10 @@ class CancelAnswer(NamedTuple):
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs of a tenant; what is `None` does not matter. `before`: a cursor, the id of a run."""
+    """Which runs of a tenant; what is `None` does not matter.
+
+    `before`: those behind this place in the list. `is_live_only`: those that are not over.
+    """
 
     tenant: str
     session: str | None = None
@@ -102,7 +122,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
     agent: str | None = None
     status: RunStatus | None = None
-    before: str | None = None
+    before: Position | None = None
+    is_live_only: bool = False
     limit: int = 50
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import HTTPConnection
 
 from halter.core.budget import Budget
@@ -19,23 +20,24 @@ from halter.messages import Message
 from halter.outcome import Cancellation, CancelMode, CancelReason
 from halter.server.audit import AuditLog
 from halter.server.bodies import PRIVILEGED, StartBody
-from halter.server.ended import feed_of
+from halter.server.ended import EndedFeed, feed_of, info_of
 from halter.server.extras import NOTHING, Extras
 from halter.server.limits import Limits, TenantUsage
+from halter.server.listing import list_runs
 from halter.server.metrics import Metrics
-from halter.server.names import RESERVED_TAG, Names
+from halter.server.names import Names
 from halter.server.port import Begun, CancelAnswer, EventFeed, RunFilter, RunInfo, RunKey, RunPlan, RunStore
 from halter.server.presence import OnDisconnect
 from halter.server.principal import Auth, Principal
 from halter.server.problems import Problem
-from halter.server.views import RunView, record_view, run_view
+from halter.server.tags import RESERVED, ServerTags
+from halter.server.views import RunView, run_view
 from halter.sessions.place import SessionRef
 from halter.sessions.records import Hit, RunRecord, Session
 from halter.sessions.sessions import Sessions
 
-TENANT_TAG = RESERVED_TAG + "tenant="
 FORGETTING = 10.0  # seconds for which the end of a run is waited for, before it is forgotten
-MOST_AT_ONCE = 10_000  # runs that one request stops or forgets
+MOST_AT_ONCE = 1_000_000  # runs that one request stops or forgets
 
 
 class Server:
@@ -119,12 +121,12 @@ class Server:
             self.usage.started(principal.tenant)
             self.audit.write(principal.tenant, principal.actor, "run.start", plan.key.id, begun.result)
         if begun.result == "conflict":
-            raise Problem(409, f"run {plan.key.id!r} was started with another body", code="id_conflict")
+            raise id_conflict(plan.key.id)
         return begun
 
     def _check_tags(self, body: StartBody) -> None:
-        if reserved := next((tag for tag in body.tags if tag.startswith(RESERVED_TAG)), None):
-            raise Problem(422, f"tag {reserved!r}: tags that begin with {RESERVED_TAG!r} are reserved", code="invalid")
+        if reserved := next((tag for tag in body.tags if tag.startswith(RESERVED)), None):
+            raise Problem(422, f"tag {reserved!r}: tags that begin with {RESERVED!r} are reserved", code="invalid")
 
     def _plan(
         self, body: StartBody, principal: Principal, runnable: Runnable[Any], is_waiting: bool, extras: Extras
@@ -151,7 +153,7 @@ class Server:
         self.usage.check(principal.tenant)
         if self.store.live >= self.max_runs:
             raise Problem(503, f"{self.max_runs} runs are live, and that is the limit", code="full", retry_after=2)
-        tenant = (TENANT_TAG + principal.tenant,) if principal.tenant else ()
+        ours = ServerTags(tenant=principal.tenant, agent=body.agent, asked=plan.fingerprint).added()
         return runnable.run(
             read_input(body.input),
             history=extras.history,
@@ -160,7 +162,7 @@ class Server:
             user=self.names(principal.tenant).stored(body.user) if body.user else None,
             timeout=body.timeout,
             budget=self._budgets(body, principal),
-            tags=(*plan.tags, *tenant),
+            tags=(*plan.tags, *ours),
             keep=body.keep,
             on_busy=body.on_busy,
         )
@@ -195,29 +197,40 @@ class Server:
 
     # --- looking --------------------------------------------------------------------------------------------
 
-    async def get_run(self, key: RunKey) -> RunView | None:
-        """A run of this tenant: a live or kept one, or the record of one of an earlier process."""
+    async def find_run(self, key: RunKey) -> RunInfo | None:
+        """A run of this tenant: one that the store knows, or else one that its record is left of."""
         info = await self.store.get(key)
-        if info is not None:
-            return run_view(info)
+        if info is not None and not info.is_cut:
+            return info
         record = await self.earlier(key)
-        return record_view(record, self.names(key.tenant)) if record is not None else None
+        if record is None:
+            return info
+        earlier = info_of(record, key.tenant)
+        return replace(info, text=earlier.text, is_cut=False) if info is not None else earlier
+
+    async def get_run(self, key: RunKey) -> RunView | None:
+        """A run of this tenant, as its clients see it."""
+        info = await self.find_run(key)
+        return run_view(info) if info is not None else None
 
     async def earlier(self, key: RunKey) -> RunRecord | None:
         """The record of a run of this tenant that is over; of an earlier process, as a rule."""
         record = await self.sessions.run(key.id)
-        return record if record is not None and record.status.is_final and self._is_of(record, key.tenant) else None
+        if record is None or not record.status.is_final or ServerTags.read(record.tags).tenant != key.tenant:
+            return None
+        return record
 
     async def feed(self, key: RunKey) -> EventFeed | None:
-        """A reader of a run's events; of an earlier process's run, of its end alone."""
+        """A reader of a run's events; of one that has no log any more, of its end alone."""
         feed = await self.store.feed(key)
-        if feed is None and (record := await self.earlier(key)) is not None:
-            return feed_of(record)
-        return feed
+        if feed is not None and not isinstance(feed, EndedFeed):
+            return feed
+        info = await self.find_run(key)
+        return feed_of(info) if info is not None else None
 
     async def list_runs(self, which: RunFilter) -> list[RunView]:
         """The runs that fit, the newest first."""
-        return [run_view(info) for info in await self.store.list(which)]
+        return await list_runs(self.store, self.sessions, which)
 
     async def list_sessions(
         self, tenant: str, *, user: str | None, tag: str | None, text: str | None, limit: int, offset: int
@@ -244,10 +257,6 @@ class Server:
             limit=limit,
         )
 
-    def _is_of(self, record: RunRecord, tenant: str) -> bool:
-        tags = [tag for tag in record.tags if tag.startswith(TENANT_TAG)]
-        return tags == ([TENANT_TAG + tenant] if tenant else [])
-
     # --- stopping -------------------------------------------------------------------------------------------
 
     def cancellation(self, principal: Principal, *, mode: str, reason: str, message: str | None) -> Cancellation:
@@ -268,9 +277,8 @@ class Server:
         """Stops a user's runs, and deletes all that is kept of the user; how many sessions it were."""
         stop = Cancellation(reason=CancelReason.USER_STOP, actor=who.actor, message="the user is being deleted")
         of_user = RunFilter(tenant=who.tenant, user=user, limit=MOST_AT_ONCE)
-        for info in await self.store.list(of_user):
-            if info.is_live:
-                self.record_stop(who, info.plan.key, stop, await self.store.cancel(info.plan.key, stop))
+        for info in await self.store.list(replace(of_user, is_live_only=True)):
+            self.record_stop(who, info.plan.key, stop, await self.store.cancel(info.plan.key, stop))
         names = self.names(who.tenant)
         theirs = await self.sessions.list(prefix=names.prefix, user=names.stored(user), limit=MOST_AT_ONCE)
         deleted = await self.sessions.delete_user(names.stored(user))
@@ -310,10 +318,15 @@ def _effect(answer: CancelAnswer | None, tombstone: bool) -> str:
     return "wrong_epoch" if answer.wrong_epoch else str(answer.info.status)
 
 
+def id_conflict(id: str) -> Problem:
+    """The problem of an id that is sent again with another body."""
+    return Problem(409, f"run {id!r} was started with another body", code="id_conflict")
+
+
 def fingerprint(body: StartBody, extras: Extras = NOTHING) -> str:
     """The same for bodies that ask for the same run."""
     fields = body.model_dump(exclude={"id", "stream"})
-    return hashlib.sha256(msgspec.json.encode([fields, extras], order="sorted")).hexdigest()
+    return hashlib.blake2b(msgspec.json.encode([fields, extras], order="sorted"), digest_size=16).hexdigest()
 
 
 def read_input(given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Answers: a run, a session, and lists of them."""
+"""Answers about runs and the server: what `server/bodies.py` is for requests."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from pydantic import BaseModel, ConfigDict
 
 from halter import events
 from halter.events import Failure
-from halter.messages import Message
 from halter.outcome import Cancellation, CancelReceipt, RunStatus
 from halter.server import examples
 from halter.server.names import Names
 from halter.server.port import RunInfo
-from halter.sessions.records import Fact, Hit, RunRecord, Session
 
 
-def _like(example: dict[str, Any]) -> ConfigDict:
+def like(example: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [example]})
 
 
@@ -38,7 +36,7 @@ class AuditView(BaseModel):
 class AuditListView(BaseModel):
     """Lines of the audit log, the newest first."""
 
-    model_config = _like(examples.AUDIT)
+    model_config = like(examples.AUDIT)
 
     entries: list[AuditView]
 
@@ -115,10 +113,11 @@ class InputView(BaseModel):
 class RunView(BaseModel):
     """A run. Times are seconds since the epoch, `cost` is US dollars.
 
-    `cursor`: of its newest event. `effective`: in the answer to a stop, whether the run is or was stopped.
+    `cursor`: of its newest event. `is_cut`: `text` is only its beginning, and `output` is missing: the run ended long
+    ago, and no database has its record. `effective`: in the answer to a stop, whether the run is or was stopped.
     """
 
-    model_config = _like(examples.RUN)
+    model_config = like(examples.RUN)
 
     id: str
     epoch: int
@@ -142,13 +141,14 @@ class RunView(BaseModel):
     created_at: float
     started_at: float | None
     ended_at: float | None
+    is_cut: bool = False
     effective: bool | None = None
 
 
 class RunListView(BaseModel):
     """Runs, the newest first. `next`: what to give as `before` for the next page."""
 
-    model_config = _like(examples.RUNS)
+    model_config = like(examples.RUNS)
 
     runs: list[RunView]
     next: str | None
@@ -157,7 +157,7 @@ class RunListView(BaseModel):
 class StoppedView(BaseModel):
     """The runs that a bulk stop reached."""
 
-    model_config = _like(examples.STOPPED)
+    model_config = like(examples.STOPPED)
 
     runs: list[RunView]
 
@@ -174,98 +174,15 @@ class AgentView(BaseModel):
 class AgentListView(BaseModel):
     """All of them."""
 
-    model_config = _like(examples.AGENTS)
+    model_config = like(examples.AGENTS)
 
     agents: list[AgentView]
-
-
-class SessionView(BaseModel):
-    """A conversation, without its messages. `running`: the run that has its turn."""
-
-    model_config = _like(examples.SESSION)
-
-    id: str
-    user: str | None
-    title: str
-    tags: list[str]
-    metadata: dict[str, Any]
-    messages: int
-    running: str | None
-    created_at: float
-    updated_at: float
-
-
-class SessionListView(BaseModel):
-    """Sessions, the one that was used last first."""
-
-    model_config = _like(examples.SESSIONS)
-
-    sessions: list[SessionView]
-
-
-class MessagesView(BaseModel):
-    """What was said in a session, in Halter's own form."""
-
-    model_config = _like(examples.MESSAGES)
-
-    messages: list[dict[str, Any]]
-
-
-class HitView(BaseModel):
-    """A message in which something was found."""
-
-    session: str
-    position: int
-    role: str
-    text: str
-
-
-class HitListView(BaseModel):
-    """What a search found."""
-
-    model_config = _like(examples.HITS)
-
-    hits: list[HitView]
-
-
-class FactView(BaseModel):
-    """Something that is known of a user. `session`: where it was learned. Times are seconds since the epoch."""
-
-    id: str
-    text: str
-    session: str | None
-    created_at: float
-    updated_at: float
-
-
-class FactListView(BaseModel):
-    """Facts, the newest first."""
-
-    model_config = _like(examples.FACTS)
-
-    facts: list[FactView]
-
-
-class DeletedFactsView(BaseModel):
-    """How many facts were deleted."""
-
-    model_config = _like({"facts": 3})
-
-    facts: int
-
-
-class DeletedUserView(BaseModel):
-    """How many sessions of the user were deleted."""
-
-    model_config = _like({"sessions": 2})
-
-    sessions: int
 
 
 class TombstoneView(BaseModel):
     """A stop of a run that has not begun: a start with this id is stopped before it begins."""
 
-    model_config = _like(examples.TOMBSTONE)
+    model_config = like(examples.TOMBSTONE)
 
     id: str
     status: Literal["tombstone"]
@@ -274,7 +191,7 @@ class TombstoneView(BaseModel):
 class StatusView(BaseModel):
     """How the server is."""
 
-    model_config = _like({"status": "ready"})
+    model_config = like({"status": "ready"})
 
     status: str
 
@@ -282,7 +199,7 @@ class StatusView(BaseModel):
 class HealthView(StatusView):
     """That the process serves requests, and how many runs are live in it."""
 
-    model_config = _like({"status": "ok", "live_runs": 3})
+    model_config = like({"status": "ok", "live_runs": 3})
 
     live_runs: int
 
@@ -324,72 +241,9 @@ def run_view(info: RunInfo, *, effective: bool | None = None) -> RunView:
         created_at=plan.created_at,
         started_at=info.started_at,
         ended_at=info.ended_at,
+        is_cut=info.is_cut,
         effective=effective,
     )
-
-
-def record_view(record: RunRecord, names: Names) -> RunView:
-    """A run of an earlier process, from its record."""
-    return RunView(
-        id=record.run_id,
-        epoch=0,
-        agent=record.name,
-        kind=record.kind,
-        status=record.status,
-        session=names.bare_or_none(record.session_id),
-        user=names.bare_or_none(record.user),
-        tags=names.tags(record.tags),
-        text=shown(record.text),
-        output=None,
-        usage=UsageView(**msgspec.structs.asdict(record.usage)),
-        cost=record.cost,
-        error=_error(record.error, names),
-        cancelling=None,
-        cancellation=_cancellation(record.cancellation),
-        receipt=_receipt(record.receipt),
-        children=[],
-        inputs=[],
-        cursor="0.0",
-        created_at=record.started_at,
-        started_at=record.started_at,
-        ended_at=record.ended_at,
-    )
-
-
-def session_view(session: Session, names: Names) -> SessionView:
-    """A session as a client sees it."""
-    return SessionView(
-        id=names.bare(session.id),
-        user=names.bare_or_none(session.user),
-        title=shown(session.title),
-        tags=list(session.tags),
-        metadata=plain(session.metadata),
-        messages=session.messages,
-        running=session.holder,
-        created_at=session.created_at,
-        updated_at=session.updated_at,
-    )
-
-
-def messages_view(messages: tuple[Message, ...]) -> MessagesView:
-    """Messages as a client sees them."""
-    return MessagesView(messages=plain(messages))
-
-
-def fact_view(fact: Fact, names: Names) -> FactView:
-    """A fact as a client sees it."""
-    return FactView(
-        id=fact.id,
-        text=shown(fact.text),
-        session=names.bare_or_none(fact.session_id),
-        created_at=fact.created_at,
-        updated_at=fact.updated_at,
-    )
-
-
-def hit_view(hit: Hit, names: Names) -> HitView:
-    """What a search found, as a client sees it."""
-    return HitView(session=names.bare(hit.session_id), position=hit.position, role=hit.role, text=shown(hit.text))
 
 
 def _error(found: Failure | None, names: Names) -> ErrorView | None:

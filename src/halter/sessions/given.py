@@ -23,6 +23,13 @@ def tags(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name("a tag", tag) for tag in cast("Iterable[Any]", value)))
 
 
+def some_tags(value: Any) -> tuple[str, ...]:
+    """One tag, several, or `None`: any."""
+    if value is None or isinstance(value, str):
+        return () if value is None else (value,)
+    return tuple(checked.text("tag", tag) for tag in value)
+
+
 def metadata(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigurationError(f"metadata must be a mapping, not {type(value).__name__}")

@@ -124,12 +124,16 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which run records, newest first. `since`, `until`: of their start, seconds since the epoch."""
+    """Which run records, newest first. `since`, `until`: of their start, seconds since the epoch.
+
+    `tags`: the record has all of these. `before`: the start and the id of a run, for the records behind it in the list.
+    """
 
     session_id: str | None = None
     user: str | None = None
     status: str | None = None
-    tag: str | None = None
+    tags: tuple[str, ...] = ()
+    before: tuple[float, str] | None = None
     since: float | None = None
     until: float | None = None
     limit: int = 100

@@ -8,7 +8,7 @@ before anything happens.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Coroutine, Hashable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
@@ -325,19 +325,27 @@ class Sessions:
         session: str | None = None,
         user: str | None = None,
         status: str | None = None,
-        tag: str | None = None,
+        tag: str | Sequence[str] | None = None,
         since: float | None = None,
         until: float | None = None,
+        before: tuple[float, str] | None = None,
         limit: int = 100,
         offset: int = 0,
     ) -> Records:
-        """The records of runs, the newest first. `user`: of runs in which this user talked. `since`, `until`: of their
-        start, seconds since the epoch.
+        """The records of runs, the newest first. `user`: of runs in which this user talked. `tag`: one tag, or several
+        that they all have. `since`, `until`: of their start, seconds since the epoch. `before`: `started_at` and
+        `run_id` of a record, for those behind it in the list.
         """
         if status is not None:
             checked.one_of("status", status, tuple(RunStatus))
-        what = given.texts(session_id=session, user=user, status=status, tag=tag)
-        query = RunQuery(**what, **given.times(since=since, until=until), **given.page(limit, offset))
+        what = given.texts(session_id=session, user=user, status=status)
+        query = RunQuery(
+            **what,
+            **given.times(since=since, until=until),
+            **given.page(limit, offset),
+            tags=given.some_tags(tag),
+            before=before,
+        )
         await self._begin()
         return await self._store.runs(query)
 

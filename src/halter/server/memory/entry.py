@@ -5,31 +5,34 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from halter.core.run import Run
 from halter.events import failure_of
-from halter.outcome import Cancellation
-from halter.server.ended import EndedFeed
+from halter.outcome import Cancellation, RunStatus
+from halter.server.ended import feed_of
 from halter.server.memory.feed import LocalFeed, catch_up
+from halter.server.memory.kept import KeptRun
 from halter.server.port import EventFeed, RunInfo, RunPlan
 from halter.server.presence import Presence
-from halter.snapshot import CancellingState, Fold, Snapshot
+from halter.snapshot import CancellingState, Fold, InputState
 
 BYTES_PER_EVENT = 250  # about as much memory as one event takes in the log
 
 
 class Entry:
-    """A run, its log while that is kept, and its record afterwards."""
+    """A run with its log while that is kept, and a small record of it afterwards."""
+
+    __slots__ = ("_epoch", "_fold", "_kept", "_presence", "_run", "ended_at", "plan")
 
     def __init__(self, plan: RunPlan, run: Run[Any], epoch: int) -> None:
         self.plan = plan
-        self._presence: Presence | None = Presence(run, plan.on_disconnect, plan.linger, plan.actor)
         self.ended_at: float | None = None
         self._epoch = epoch
         self._run: Run[Any] | None = run
-        self._fold = Fold(run.id)
-        self._final: tuple[RunInfo, Snapshot] | None = None
+        self._presence: Presence | None = Presence(run, plan.on_disconnect, plan.linger, plan.actor)
+        self._fold: Fold | None = Fold(run.id)
+        self._kept: KeptRun | None = None
 
     @property
     def run(self) -> Run[Any] | None:
@@ -39,33 +42,36 @@ class Entry:
     @property
     def presence(self) -> Presence | None:
         """Who is connected to it; `None` once the log was let go of."""
-        return self._presence if self._run is not None else None
+        return self._presence
 
     @property
     def is_over(self) -> bool:
         return self._run is None or self._run.is_done
 
     @property
-    def fold(self) -> Fold:
-        """The state as of the newest event."""
+    def status(self) -> RunStatus:
+        """Where the run is."""
         if self._run is not None:
-            catch_up(self._fold, self._run)
-        return self._fold
+            return self._run.status
+        assert self._kept is not None
+        return self._kept.status
+
+    @property
+    def inputs(self) -> tuple[InputState, ...]:
+        """The questions of the run that are open."""
+        return () if self.is_over else self._caught_up().inputs
 
     def feed(self) -> EventFeed:
         """A new reader."""
         if self._run is not None:
             return LocalFeed(self._run, self._epoch, self._fold)
-        assert self._final is not None
-        terminal = self._fold.terminal
-        assert terminal is not None
-        return EndedFeed(self._epoch, self._final[1], terminal)
+        return feed_of(self.info())
 
     def info(self) -> RunInfo:
         """The run as it is now."""
-        if self._final is not None:
-            return self._final[0]
-        run, fold = self._run, self.fold
+        if self._kept is not None:
+            return self._kept.info(self.plan)
+        run, fold = self._run, self._caught_up()
         assert run is not None
         result = run.outcome
         root = next(iter(fold.runs), None)
@@ -96,21 +102,20 @@ class Entry:
 
     def size(self) -> int:
         """About as many bytes of memory as its log takes."""
-        return 0 if self._run is None else self.fold.seq * BYTES_PER_EVENT + len(self._run.text)
+        return 0 if self._run is None else self._caught_up().seq * BYTES_PER_EVENT + len(self._run.text)
 
     def let_go(self) -> None:
-        """Keeps the record and the last state, and lets the log go."""
+        """Keeps a small record of a run that is over, and lets its log go."""
         if self._run is not None and self._run.is_done:
-            self._final = replace(self.info(), has_log=False), self._fold.snapshot(with_text=False)
-            self._run = self._presence = None
-            self._fold = _ended(self._fold)
+            self._kept = KeptRun(self.info())
+            self._run = self._presence = self._fold = None
 
-
-def _ended(fold: Fold) -> Fold:
-    """A fold that knows the terminal event and nothing else."""
-    rest = Fold(fold.run_id)
-    rest.seq, rest.terminal = fold.seq, fold.terminal
-    return rest
+    def _caught_up(self) -> Fold:
+        """The state as of the newest event."""
+        assert self._run is not None
+        assert self._fold is not None
+        catch_up(self._fold, self._run)
+        return self._fold
 
 
 def _cancellation(state: CancellingState | None) -> Cancellation | None:

@@ -1,14 +1,14 @@
 """`MemoryRunStore`: the runs of this process.
 
-1. What is decided, is decided between two awaits: no lock. 2. Logs of ended runs are kept for `retain` seconds and up
-to `retain_bytes` in all, the oldest go first; records for `keep_records` seconds.
+1. What is decided, is decided between two awaits: no lock. 2. An ended run keeps its log for a time (`logs.py`), then
+a small record (`kept.py`) for a day, and only so many of them: then the database alone knows it, if there is one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from halter.core.run import Run
@@ -16,11 +16,14 @@ from halter.core.runtime import runtime
 from halter.messages import Message
 from halter.outcome import Cancellation, RunStatus
 from halter.server.memory.entry import Entry
+from halter.server.memory.logs import KeptLogs
 from halter.server.port import Begun, CancelAnswer, EventFeed, RunFilter, RunInfo, RunKey, RunPlan
 from halter.server.presence import Presence
 
-MOST_RECORDS = 10_000
-KEEP_RECORDS = 86_400.0
+RETAIN = 900.0  # seconds
+RETAIN_BYTES = 256 * 1024 * 1024
+KEEP_RUNS = 10_000
+KEEP_RECORDS = 86_400.0  # seconds
 TOMBSTONE = 900.0
 MOST_TOMBSTONES = 10_000
 
@@ -31,18 +34,18 @@ class MemoryRunStore:
     Args:
         retain: seconds for which the log of an ended run is kept.
         retain_bytes: how many bytes of such logs are kept in all, about.
+        keep_runs: how many ended runs are known, with or without their logs.
     """
 
-    def __init__(self, *, retain: float = 900.0, retain_bytes: int = 256 * 1024 * 1024) -> None:
+    def __init__(self, *, retain: float = RETAIN, retain_bytes: int = RETAIN_BYTES, keep_runs: int = KEEP_RUNS) -> None:
         self.epoch = int(time.time())
         self.on_ended: Callable[[RunInfo], None] = lambda _: None
-        self._retain = retain
-        self._retain_bytes = retain_bytes
-        self._entries: dict[RunKey, Entry] = {}
+        self._keep_runs = keep_runs
+        self._entries: dict[RunKey, Entry] = {}  # in the order in which they began
+        self._over: dict[RunKey, Entry] = {}  # in the order in which they ended
+        self._logs = KeptLogs(retain, retain_bytes)
         self._tombstones: dict[RunKey, tuple[float, Cancellation]] = {}
-        self._ended: dict[RunKey, int] = {}  # whose logs are kept, the oldest first, and how large they are
         self._watches: set[asyncio.Task[None]] = set()
-        self._timers: set[asyncio.TimerHandle] = set()
 
     @property
     def live(self) -> int:
@@ -88,39 +91,24 @@ class MemoryRunStore:
         self.on_ended(entry.info())
         if self._entries.get(entry.plan.key) is not entry:
             return  # it was forgotten
-        self._ended[entry.plan.key] = entry.size()
-        self._forget_oldest_records()
-        self._let_go_of_large()
-        self._later(self._retain, lambda: self._let_go(entry.plan.key))
+        self._over[entry.plan.key] = entry
+        self._logs.add(entry)
+        self._forget_oldest()
 
-    # --- letting go -----------------------------------------------------------------------------------------
-
-    def _later(self, delay: float, act: Callable[[], None]) -> None:
-        def fire() -> None:
-            self._timers.discard(timer)
-            act()
-
-        timer = asyncio.get_running_loop().call_later(delay, fire)
-        self._timers.add(timer)
-
-    def _let_go(self, key: RunKey) -> None:
-        if self._ended.pop(key, None) is not None and key in self._entries:
-            self._entries[key].let_go()
-
-    def _let_go_of_large(self) -> None:
-        while self._ended and sum(self._ended.values()) > self._retain_bytes:
-            self._let_go(next(iter(self._ended)))
-
-    def _forget_oldest_records(self) -> None:
-        """Ended runs are forgotten a day later, or when there are too many: the oldest first."""
+    def _forget_oldest(self) -> None:
+        """Ended runs are forgotten a day later, or when there are too many: those first that ended first."""
         now = time.time()
-        over = [key for key, entry in self._entries.items() if entry.ended_at is not None]
-        for place, key in enumerate(over):
-            ended_at = self._entries[key].ended_at or now
-            if now - ended_at < KEEP_RECORDS and len(over) - place <= MOST_RECORDS:
+        while self._over:
+            key, oldest = next(iter(self._over.items()))
+            if len(self._over) <= self._keep_runs and now - (oldest.ended_at or now) < KEEP_RECORDS:
                 break
-            self._ended.pop(key, None)
-            del self._entries[key]
+            self._forget(key)
+
+    def _forget(self, key: RunKey) -> None:
+        entry = self._over.pop(key, None)
+        if entry is not None:
+            self._logs.discard(entry)
+        del self._entries[key]
 
     async def cancel_all(self, cancellation: Cancellation) -> None:
         """See `RunStore.cancel_all`."""
@@ -136,8 +124,7 @@ class MemoryRunStore:
         """See `RunStore.forget`."""
         entry = self._entries.get(key)
         if entry is not None and entry.is_over:
-            self._ended.pop(key, None)
-            del self._entries[key]
+            self._forget(key)
 
     # --- looking --------------------------------------------------------------------------------------------
 
@@ -149,23 +136,12 @@ class MemoryRunStore:
     async def list(self, which: RunFilter) -> Sequence[RunInfo]:
         """See `RunStore.list`."""
         found: list[RunInfo] = []
-        for entry in self._newest_first(which.before):
+        for entry in reversed(self._entries.values()):
             if len(found) >= which.limit:
                 break
-            if _may_fit(entry.plan, which):
-                info = entry.info()
-                if which.status is None or info.status is which.status:
-                    found.append(info)
+            if _fits(entry, which):
+                found.append(entry.info())
         return found
-
-    def _newest_first(self, before: str | None) -> Iterator[Entry]:
-        entries = reversed(list(self._entries.values()))
-        if before is not None:
-            entries = iter(list(entries))
-            for entry in entries:
-                if entry.plan.key.id == before:
-                    break
-        return iter(entries)
 
     async def wait(self, key: RunKey, seconds: float) -> RunInfo | None:
         """See `RunStore.wait`."""
@@ -228,7 +204,7 @@ class MemoryRunStore:
         """See `RunStore.answer`."""
         entry = self._entries.get(key)
         run = entry.run if entry else None
-        if entry is None or run is None or all(each.request_id != request_id for each in entry.fold.inputs):
+        if entry is None or run is None or all(each.request_id != request_id for each in entry.inputs):
             return False
         run.answer(request_id, value)
         return True
@@ -240,8 +216,7 @@ class MemoryRunStore:
 
     async def aclose(self) -> None:
         """See `RunStore.aclose`."""
-        for timer in self._timers:
-            timer.cancel()
+        self._logs.close()
         for watch in list(self._watches):
             watch.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
@@ -250,11 +225,15 @@ class MemoryRunStore:
         return f"<MemoryRunStore of {len(self._entries)} runs>"
 
 
-def _may_fit(plan: RunPlan, which: RunFilter) -> bool:
+def _fits(entry: Entry, which: RunFilter) -> bool:
+    plan = entry.plan
     return (
         plan.key.tenant == which.tenant
         and (which.session is None or plan.session == which.session)
         and (which.user is None or plan.user == which.user)
         and (which.tag is None or which.tag in plan.tags)
         and (which.agent is None or plan.agent == which.agent)
+        and (which.before is None or plan.position < which.before)
+        and (which.status is None or entry.status is which.status)
+        and not (which.is_live_only and entry.is_over)
     )

@@ -17,11 +17,10 @@ from halter.server.problems import Problem, ProblemRoute
 from halter.server.routes.answers import problems, run_response
 from halter.server.routes.runs import RunId, may
 from halter.server.run_stream import no_run
-from halter.server.server import Server
+from halter.server.server import MOST_AT_ONCE, Server
 from halter.server.views import RunView, StoppedView, TombstoneView, run_view
 
 Wait = Annotated[float, Query(ge=0, le=60, description="seconds to wait for the end")]
-MOST_AT_ONCE = 10_000
 
 
 def control_router(server: Server) -> APIRouter:
@@ -54,7 +53,7 @@ def control_router(server: Server) -> APIRouter:
         answer = await server.store.cancel(key, stop, if_epoch=body.if_epoch, tombstone=tombstone)
         server.record_stop(who, key, stop, answer, tombstone=tombstone)
         if answer is None:
-            return await _not_live(server, key, tombstone)
+            return await _not_live(server, request, key, tombstone)
         if answer.wrong_epoch:
             raise Problem(412, f"run {id!r} is of epoch {answer.info.epoch}", code="wrong_epoch")
         info = answer.info
@@ -76,9 +75,10 @@ def control_router(server: Server) -> APIRouter:
             tag=body.tag,
             agent=body.agent,
             status=RunStatus(body.status) if body.status else None,
+            is_live_only=True,
             limit=MOST_AT_ONCE,
         )
-        live = [info.plan.key for info in await server.store.list(which) if info.is_live]
+        live = [info.plan.key for info in await server.store.list(which)]
         stopped: list[RunKey] = []
         for key in live:
             answer = await server.store.cancel(key, stop)
@@ -113,12 +113,11 @@ def control_router(server: Server) -> APIRouter:
     return router
 
 
-async def _not_live(server: Server, key: RunKey, tombstone: bool) -> Any:
+async def _not_live(server: Server, request: Request, key: RunKey, tombstone: bool) -> Any:
     """A stop of a run that this server does not carry: of an earlier process, not started yet, or unknown."""
-    earlier = await server.get_run(key)
-    if earlier is not None:
-        earlier.effective = earlier.status is RunStatus.CANCELLED
-        return Response(earlier.model_dump_json(), 200, media_type="application/json")
+    info = await server.find_run(key)
+    if info is not None:
+        return run_response(request, info, 200, effective=info.status is RunStatus.CANCELLED)
     if tombstone:
         view = TombstoneView(id=key.id, status="tombstone")
         return Response(view.model_dump_json(), 202, media_type="application/json")

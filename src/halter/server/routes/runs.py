@@ -12,18 +12,20 @@ from starlette.responses import Response
 from halter.outcome import RunStatus
 from halter.server import examples
 from halter.server.bodies import ID, StartBody
-from halter.server.port import Begun, RunFilter, RunKey
+from halter.server.ended import info_of
+from halter.server.port import Begun, Position, RunFilter, RunKey
 from halter.server.principal import Principal
 from halter.server.problems import ProblemRoute
 from halter.server.routes.answers import Limit, OfSession, OfTag, OfUser, problems, run_response
 from halter.server.run_stream import no_run, run_stream
-from halter.server.server import Server
+from halter.server.server import Server, fingerprint, id_conflict
 from halter.server.starting import start, until_over
 from halter.server.stream import Cursor, cursor_of
 from halter.server.views import AgentListView, AgentView, RunListView, RunView
 
 RunId = Annotated[str, Path(pattern=ID, description="the run's id")]
 KEY = HTTPBearer(auto_error=False, description="An API key; needed if the server has keys.")  # only for the document
+PLACE = r"^[0-9]{1,12}(\.[0-9]{1,9})?~" + ID.removeprefix("^")
 Wait = Annotated[float, Query(ge=0, le=3600, description="seconds to wait for the run's end")]
 STREAM = {"text/event-stream": {"example": examples.EVENTS}}
 
@@ -59,7 +61,7 @@ def runs_router(server: Server) -> APIRouter:
     )
     async def start_run(body: StartBody, request: Request, who: Principal = Depends(may_run), wait: Wait = 0.0) -> Any:
         """Starts a run. The same `id` and body again start nothing, and answer with the run as it is."""
-        if body.id is not None and (earlier := await _earlier(server, body, RunKey(who.tenant, body.id))) is not None:
+        if body.id is not None and (earlier := await _earlier(server, body, request, RunKey(who.tenant, body.id))):
             return earlier
         begun = await start(server, body, who, is_waiting=wait > 0)
         if body.stream:
@@ -74,7 +76,7 @@ def runs_router(server: Server) -> APIRouter:
         status: Annotated[RunStatus | None, Query(description="only with this status")] = None,
         tag: OfTag = None,
         agent: Annotated[str | None, Query(max_length=256, description="only of this agent")] = None,
-        before: Annotated[str | None, Query(pattern=ID, description="`next` of the page before")] = None,
+        before: Annotated[str | None, Query(pattern=PLACE, description="`next` of the page before")] = None,
         limit: Limit = 50,
     ) -> Any:
         """Lists runs, the newest first."""
@@ -85,11 +87,11 @@ def runs_router(server: Server) -> APIRouter:
             status=status,
             tag=tag,
             agent=agent,
-            before=before,
+            before=_place(before),
             limit=limit,
         )
         found = await server.list_runs(which)
-        return RunListView(runs=found, next=found[-1].id if len(found) == limit else None)
+        return RunListView(runs=found, next=_next(found[-1]) if len(found) == limit else None)
 
     @router.get("/v1/runs/{id}", response_model=RunView, responses=problems(404))
     async def get_run(id: RunId, who: Principal = Depends(may_read)) -> Any:
@@ -133,17 +135,31 @@ def may(server: Server, scope: str) -> Any:
     return principal
 
 
-async def _earlier(server: Server, body: StartBody, key: RunKey) -> Response | None:
+def _next(last: RunView) -> str:
+    return f"{last.created_at!r}~{last.id}"
+
+
+def _place(text: str | None) -> Position | None:
+    """What `_next` wrote."""
+    if text is None:
+        return None
+    created_at, _, id = text.partition("~")
+    return Position(float(created_at), id)
+
+
+async def _earlier(server: Server, body: StartBody, request: Request, key: RunKey) -> Response | None:
     """The answer to a start whose id a run of an earlier process had: it never starts twice."""
     if await server.store.get(key) is not None:
         return None
     found = await server.earlier(key)
     if found is None:
         return None
+    info = info_of(found, key.tenant)
+    if info.plan.fingerprint not in ("", fingerprint(body)):
+        raise id_conflict(key.id)
     if body.stream:
         return await run_stream(server, key, cursor=None)
-    view = await server.get_run(key)
-    return Response(view.model_dump_json() if view else b"", 200, media_type="application/json")
+    return run_response(request, info, 200)
 
 
 async def _started(server: Server, begun: Begun, request: Request, wait: float) -> Response:

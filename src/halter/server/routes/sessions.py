@@ -18,16 +18,16 @@ from halter.server.problems import Problem, ProblemRoute
 from halter.server.routes.answers import Limit, OfSession, OfTag, OfUser, problems, shown_as
 from halter.server.routes.runs import may
 from halter.server.server import Server
-from halter.server.views import (
+from halter.server.session_views import (
     HitListView,
     MessagesView,
     SessionListView,
     SessionView,
     hit_view,
     messages_view,
-    plain,
     session_view,
 )
+from halter.server.views import plain
 from halter.sessions.records import Session
 
 SessionId = Annotated[str, Path(pattern=ID, description="the session's id")]

@@ -14,7 +14,8 @@ from halter.server.problems import Problem, ProblemRoute
 from halter.server.routes.answers import problems, shown_as
 from halter.server.routes.runs import may
 from halter.server.server import Server
-from halter.server.views import DeletedFactsView, DeletedUserView, FactListView, fact_view, plain
+from halter.server.session_views import DeletedFactsView, DeletedUserView, FactListView, fact_view
+from halter.server.views import plain
 
 User = Annotated[str, Path(pattern=ID, description="the user's name")]
 

@@ -113,8 +113,12 @@ def find(tx: Transaction, query: RunQuery) -> list[RunRecord]:
         asked = asked.where(runs.c.user_id == query.user)
     if query.status is not None:
         asked = asked.where(runs.c.status == str(query.status))
-    if query.tag is not None:
-        asked = asked.where(tx.dialect.holds(runs.c.tags, tag_part(query.tag)))
+    for tag in query.tags:
+        asked = asked.where(tx.dialect.holds(runs.c.tags, tag_part(tag)))
+    if query.before is not None:
+        started_at, run_id = query.before
+        is_as_old = (runs.c.started_at == started_at) & (runs.c.run_id < run_id)
+        asked = asked.where((runs.c.started_at < started_at) | is_as_old)
     if query.since is not None:
         asked = asked.where(runs.c.started_at >= query.since)
     if query.until is not None:
