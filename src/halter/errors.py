@@ -191,6 +191,18 @@ class ToolError(HalterError):
     """Raised by a tool: the call failed, and this text tells the model why. The run goes on."""
 
 
+class McpTimeout(HalterError, TimeoutError):
+    """An MCP server did not answer while it was connected. `server`: its command or URL; `after`: seconds."""
+
+    def __init__(self, server: str, after: float) -> None:
+        super().__init__(
+            f"the MCP server {server!r} has not answered within {after:g} s of connecting; "
+            f"connect_timeout= gives it more time"
+        )
+        self.server = server
+        self.after = after
+
+
 class TurnsExhausted(HalterError):
     """The run's last turn has asked for tools: `max_turns` of its agent is reached before there was an answer."""
 

@@ -420,3 +420,18 @@ async def test_an_observing_handle_does_not_keep_an_ended_run_in_the_index() -> 
     assert found.outcome is not None
     assert found.outcome.cancellation is not None
     assert found.outcome.cancellation.reason is CancelReason.ADMIN
+
+
+@pytest.mark.virtual_time
+async def test_a_root_that_has_had_many_children_remembers_none_of_them() -> None:
+    """A supervisor lives for months."""
+
+    @runnable
+    async def supervisor(ctx: Any) -> int:
+        for _ in range(20):
+            await echo.run("x", parent=ctx.run)
+        return len(ctx.run._execution.family)
+
+    handle = supervisor.run()
+    assert (await handle).output == 1
+    assert len({event.run_id async for event in handle.events()}) == 21

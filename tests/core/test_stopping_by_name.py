@@ -30,6 +30,18 @@ async def test_a_run_that_is_made_and_not_started_is_stopped_by_its_id() -> None
 
 
 @virtual
+@pytest.mark.parametrize("is_one_live", [False, True])
+async def test_all_runs_with_an_id_are_stopped_by_it(is_one_live: bool) -> None:
+    """As a job that is repeated under its own id: one of them may be live, the others are made."""
+    runs = [sleeper.run(id="mine") for _ in range(3)]
+    if is_one_live:
+        runs[1].start()
+        await asyncio.sleep(0.1)
+    assert await runtime().cancel("mine", wait=True) is True
+    assert [run.is_cancelled for run in runs] == [True] * 3
+
+
+@virtual
 async def test_a_run_that_is_made_and_not_started_is_stopped_by_its_tag() -> None:
     run, other = sleeper.run(tags=["mine"]), sleeper.run(tags=["other"])
     assert await runtime().cancel_all(tag="mine") == [run.id]

@@ -1,6 +1,8 @@
 """An MCP server over its standard streams, written by hand: it notes all that it is sent, and ignores every cancel.
 
-python mcp_server.py LOG
+python mcp_server.py LOG [METHOD]
+
+METHOD: is never answered.
 """
 
 import json
@@ -45,7 +47,7 @@ with open(sys.argv[1], "a") as log:
     for line in sys.stdin:
         print(line.strip(), file=log, flush=True)
         message = json.loads(line)
-        if "id" not in message:
+        if "id" not in message or message["method"] in sys.argv[2:]:
             continue
         reply = {"jsonrpc": "2.0", "id": message["id"]}
         try:

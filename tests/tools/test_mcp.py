@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from halter import Agent, RunResult, events
-from halter.errors import ConfigurationError, ToolError
+from halter.errors import ConfigurationError, McpTimeout, ToolError
 from halter.messages import ToolResult
 from halter.models.scripted import Scripted, calls
 from halter.tools.mcp import mcp_tools
@@ -246,3 +246,20 @@ async def test_a_large_message_is_written_whole(tmp_path: Path) -> None:
     async with mcp_tools(command(tmp_path / "log"), max_result=1_000_000) as tools:
         result = await Agent(script, tools=tools).run("go")
     assert told(result) == [(f"Hello, {who}", False)] * 4
+
+
+@pytest.mark.parametrize("silent", ["initialize", "tools/list"])
+async def test_a_server_that_never_answers_is_given_up_by_name_and_ended(tmp_path: Path, silent: str) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(McpTimeout, match=r"mcp_server\.py .* has not answered within 0\.5 s") as raised:
+        async with mcp_tools([*command(log), silent], connect_timeout=0.5):
+            pass
+    assert str(SERVER) in raised.value.server
+    assert isinstance(raised.value, TimeoutError)
+    await until(lambda: not alive(str(log)))
+
+
+async def test_a_time_out_of_the_block_is_not_taken_for_one_of_its_server(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match="mine"):
+        async with mcp_tools(command(tmp_path / "log"), connect_timeout=30):
+            raise TimeoutError("mine")

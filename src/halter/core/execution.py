@@ -78,7 +78,7 @@ class Execution:
         self.status = RunStatus.QUEUED
         self.body: Resource | None = None
         self.children: dict[str, Execution] = {}
-        self.family = {self.id}
+        self.family = {self.id}  # whose events are its readers'; of a root, which has all of the log, it alone
         self.resources: dict[int, Resource] = {}
         self.stop: stopping.Stop | None = None
         self.deadline: float | None = None

@@ -62,9 +62,11 @@ class Runtime:
     ) -> bool:
         """Stops one run, as `Run.cancel` does; returns False if there is no run with this id.
 
+        Several runs of this process may have the id, as long as one of them at most has started: all are stopped.
+
         A run of another process is asked to stop through its record, in the sessions that are configured or in use
-        here. That process hears of it within half a second. True: it was asked; with `wait`: the run was stopped. A run
-        that has no record, or that still waits for its session's turn, is not found.
+        here. That process hears of it within half a second, also while the run waits for its session's turn. True: it
+        was asked; with `wait`: the run was stopped. A run without a record is not found.
 
         Args:
             id: The run's id, or a handle on it. A run of this process that has not started never starts.
@@ -74,14 +76,14 @@ class Runtime:
             ConfigurationError: `id` is neither.
             SessionsUnavailable: The run is not in this process, and a place that may have it did not answer.
         """
-        run = id if isinstance(id, Run) else self.find(checked.text("id", id)) or _unstarted(id)
-        if run is None:
+        runs = [id] if isinstance(id, Run) else _all_with(checked.text("id", id))
+        if not runs:
             assert isinstance(id, str)
             return await elsewhere.stop(id, Cancellation.of(reason, mode, actor, message), wait=wait)
-        in_force = run.cancel(message, reason=reason, mode=mode, actor=actor)
+        in_force = [run.cancel(message, reason=reason, mode=mode, actor=actor) for run in runs]
         if wait:
-            await run.finished()
-        return in_force
+            await asyncio.gather(*(run.finished() for run in runs))
+        return any(in_force)
 
     async def cancel_all(
         self,
@@ -176,9 +178,11 @@ def _session_key(given: Any) -> Hashable:
     return None if ref is None else ref.turn().key
 
 
-def _unstarted(id: str) -> Run[Any] | None:
-    found = next((execution for execution in unstarted() if execution.id == id), None)
-    return None if found is None else Run.observing(found)
+def _all_with(id: str) -> list[Run[Any]]:
+    """The run with this id that is live here, and those that are made and have not started."""
+    live = LIVE.get(id)
+    made = [execution for execution in unstarted() if execution.id == id and execution is not live]
+    return [Run.observing(execution) for execution in (*([] if live is None else [live]), *made)]
 
 
 def runtime() -> Runtime:

@@ -41,7 +41,8 @@ def join(execution: Execution, home: Home) -> None:
     if execution.parent is not None:
         execution.parent.children[execution.id] = execution
     for ancestor in execution.ancestors():
-        ancestor.family.add(execution.id)
+        if ancestor.parent is not None:  # a root's readers read all of its tree's log
+            ancestor.family.add(execution.id)
 
 
 def queue(execution: Execution) -> None:

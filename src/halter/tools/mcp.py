@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from mcp import Client
@@ -19,7 +20,7 @@ from halter import checked
 from halter.core.ports import ToolRules
 from halter.core.settings import seconds
 from halter.core.tool_context import ToolContext
-from halter.errors import ConfigurationError, ToolError, UsageError
+from halter.errors import ConfigurationError, McpTimeout, ToolError, UsageError
 from halter.request import ToolSpec
 from halter.tools import approval as approvals
 from halter.tools.approval import Approval
@@ -37,6 +38,7 @@ async def mcp_tools(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     timeout: float | None = 60.0,
+    connect_timeout: float | None = 30.0,
     approval: Approval = "never",
     max_result: int = 100_000,
 ) -> AsyncGenerator[tuple[McpTool, ...]]:
@@ -44,22 +46,47 @@ async def mcp_tools(
 
     `server`: a command, which is started and spoken to over its standard streams; a URL (streamable HTTP); or a
     `Client` that you have made with the SDK. `env`: more variables for a command. `timeout`: seconds for a call.
+    `connect_timeout`: seconds in which the server is connected and has listed its tools; `None`: no limit.
     `approval`: as for any tool; name the argument of patterns, as in `{"path": ("notes/*",)}`: a tool whose schema does
     not name it asks each time. `max_result`: characters. The tools work on this event loop only. Raises
-    `ConfigurationError`, and what the SDK raises where there is no such server. Cancellation-safe.
+    `ConfigurationError`, `McpTimeout`, and what the SDK raises where there is no such server. Cancellation-safe.
     """
     rules = ToolRules(timeout=seconds("timeout", timeout, or_none=True, above_zero=True))
     approvals.Rule(approval, ())
     most = checked.whole("max_result", max_result, at_least=1)
+    limit = seconds("connect_timeout", connect_timeout, or_none=True, above_zero=True)
     failure: Exception | None = None
-    async with _client(server, env, cwd) as client:
+    client = _client(server, env, cwd)
+    async with AsyncExitStack() as connection:
         try:
-            listed = [tool async for tool in _listed(client)]
+            listed = await _connected(connection, client, limit, _name_of(server))
             yield tuple(McpTool(client, _spec(each), rules, approval, most) for each in listed)
         except Exception as error:  # the SDK's task group would wrap what the block raises into an `ExceptionGroup`
             failure = error
     if failure is not None:
         raise failure
+
+
+async def _connected(connection: AsyncExitStack, client: Client, limit: float | None, name: str) -> list[Any]:
+    """The tools of a server, which is connected until the end of `connection`. Raises `McpTimeout`."""
+    try:
+        async with asyncio.timeout(limit) as clock:
+            await connection.enter_async_context(client)
+            return [tool async for tool in _listed(client)]
+    except TimeoutError as error:
+        if limit is None or not clock.expired():
+            raise
+        raise McpTimeout(name, limit) from error
+
+
+def _name_of(server: str | Sequence[str] | Client) -> str:
+    """As an error names it: of a URL, nothing that could be a secret."""
+    if isinstance(server, Client):
+        return type(server).__name__
+    if isinstance(server, str):
+        url = urlsplit(server)
+        return f"{url.scheme}://{url.hostname}{f':{url.port}' if url.port else ''}{url.path}"
+    return " ".join(server)
 
 
 async def _listed(client: Client) -> AsyncGenerator[Any]:
