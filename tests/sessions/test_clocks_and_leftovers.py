@@ -98,7 +98,13 @@ async def _forgotten(chats: Sessions) -> None:
     await chats._store.change_facts(FactScope("user", "u"), forget=["1"])
 
 
-@pytest.mark.parametrize("way", [_deleted, _rewound, _forgotten])
+async def _pruned(chats: Sessions) -> None:
+    chats._place._keep_sessions_for = 0.0
+    await chats.prune()  # unless the first use of the place has done it
+    assert await chats.list() == []
+
+
+@pytest.mark.parametrize("way", [_deleted, _rewound, _forgotten, _pruned])
 def test_what_was_deleted_is_in_no_file(way: Any, tmp_path: Path) -> None:
     async def scenario() -> None:
         store: Any = open_sql(tmp_path / "a.db")

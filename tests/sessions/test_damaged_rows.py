@@ -16,7 +16,7 @@ from halter.errors import SessionDamaged
 from halter.messages import Message, Text, ToolCall, ToolResult
 from halter.outcome import Cancellation, CancelReason, RunStatus
 from halter.sessions import Sessions
-from halter.sessions.port import Query, RunQuery
+from halter.sessions.port import Query, RunQuery, Taken
 from halter.sessions.records import Checkpoint, Session
 from halter.sessions.sql import open_sql
 from halter.sessions.sql.schema import number_of
@@ -281,6 +281,12 @@ def test_a_check_of_sessions_in_memory_finds_nothing() -> None:
         ("messages", -5),
         ("state", b"[" * 100_000),
         ("metadata", b"[" * 100_000),
+        ("generation", "many"),
+        ("generation", b"\xff\xfe"),
+        ("expires_at", "soon"),
+        ("expires_at", b"\xff\xfe"),
+        ("created_at", "long ago"),
+        ("updated_at", b"\xff\xfe"),
     ],
     ids=str,
 )
@@ -297,12 +303,95 @@ def test_whatever_a_column_of_a_session_holds_others_are_found_and_it_is_repaire
         chats = Sessions(store)
         assert {session.id for session in await chats.list()} == {"well", "broken"}
         assert {hit.session_id for hit in await chats.search("hello")} == {"well", "broken"}
-        if column in ("messages", "state", "metadata"):
+        if column in ("messages", "state", "metadata", "created_at", "updated_at"):
             with pytest.raises(SessionDamaged):
                 await chats.get("broken")
-            assert [(found.kind, found.id) for found in await chats.check(repair=True)] == [("session", "broken")]
+        if column == "generation":
+            with pytest.raises(SessionDamaged, match=r"the number of its turns.*halter sessions check"):
+                await store.take(a_run("next", "broken"), lease_for=60.0)
+        assert [record.run_id for record in await store.lost()] == []
+        assert [(found.kind, found.id) for found in await chats.check(repair=True)] == [("session", "broken")]
         assert await chats.check() == []
+        assert isinstance(await store.take(a_run("after", "broken"), lease_for=60.0), Taken)
         assert [message.text for message in await chats.history("broken")] == ["hi", "hello"]
         assert await chats.delete("broken")
+
+    run(sqlite_store, scenario)
+
+
+@pytest.mark.parametrize("column", ["generation", "expires_at"])
+def test_a_damaged_turn_of_one_session_does_not_keep_lost_runs_of_others_from_being_found(
+    column: str, sqlite_store: Open
+) -> None:
+    async def scenario(store: Any) -> None:
+        for name in ("broken", "well"):
+            await taken(store, a_run(name, name, owner=GONE))
+        statement = sa.text(f"UPDATE halter_sessions SET {column} = 'x' WHERE id = 'broken'")
+        await store._database.write(lambda connection: connection.execute(statement) and None)
+        assert {record.run_id for record in await store.lost()} == {"broken", "well"}
+        assert {record.run_id for record in await Sessions(store).recover()} == {"broken", "well"}
+        assert await store.lost() == []
+
+    run(sqlite_store, scenario)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "CAST(X'6EFF6F' AS TEXT)",  # text that is not UTF-8: SQLite's driver refuses it
+        "X'FFFE'",
+        r"'not \x ours'",
+    ],
+)
+def test_a_session_whose_id_cannot_be_read_is_listed_and_repaired_to_what_is_shown(
+    value: str, sqlite_store: Open
+) -> None:
+    async def scenario(store: Any) -> None:
+        chats = Sessions(store)
+        for name in ("well", "broken"):
+            await chats.create(name, user="ann", messages="hello")
+        statement = sa.text(f"UPDATE halter_sessions SET id = {value} WHERE id = 'broken'")
+        await store._database.write(lambda connection: connection.execute(statement) and None)
+        [shown] = {session.id for session in await chats.list()} - {"well"}
+        whole = await chats.export_user("ann")
+        assert [each["session"]["id"] for each in whole["sessions"]] == ["well"]
+        assert [each["id"] for each in whole["damaged"]] == [shown]
+        assert "stored id" in whole["damaged"][0]["why"]
+        assert [(found.kind, found.id) for found in await chats.check(repair=True)] == [("session", shown)]
+        assert await chats.check() == []
+        assert [message.text for message in await chats.history(shown)] == ["hello"]
+        assert await chats.delete_user("ann") == 2
+
+    run(sqlite_store, scenario)
+
+
+def test_a_session_that_cannot_be_read_is_named_in_its_users_export_and_the_rest_is_there(open_store: Open) -> None:
+    async def scenario(store: Any) -> None:
+        chats = Sessions(store)
+        for name in ("one", "two", "three"):
+            await chats.create(name, user="ann", messages="hello")
+        await chats.facts.add("ann", "Likes tea.")
+        await damage(store, "sessions", "id = 'two'", "metadata")
+        whole = await chats.export_user("ann")
+        assert {each["session"]["id"] for each in whole["sessions"]} == {"one", "three"}
+        assert [fact["text"] for fact in whole["facts"]] == ["Likes tea."]
+        [lacking] = whole["damaged"]
+        assert lacking["id"] == "two"
+        assert "halter sessions check" in lacking["why"]
+
+    run(open_store, scenario)
+
+
+@pytest.mark.parametrize("column", ["started_at", "ended_at"])
+def test_a_run_whose_times_cannot_be_read_is_found_by_a_check_and_repaired(column: str, sqlite_store: Open) -> None:
+    async def scenario(store: Any) -> None:
+        await with_a_turn(store, HI, HELLO)
+        statement = sa.text(f"UPDATE halter_runs SET {column} = 'x'")
+        await store._database.write(lambda connection: connection.execute(statement) and None)
+        chats = Sessions(store)
+        before = await chats.run("run-1")
+        assert [(found.kind, found.id) for found in await chats.check(repair=True)] == [("run", "run-1")]
+        assert await chats.check() == []
+        assert await chats.run("run-1") == before
 
     run(sqlite_store, scenario)

@@ -105,6 +105,27 @@ async def _what_was_there_is_there(where: str) -> None:
     await store.aclose()
 
 
+def test_a_view_of_somebody_elses_that_blocks_a_migration_is_named(postgres_url: str) -> None:
+    """It is made of ours, which are made anew."""
+
+    def prepare(connection: sa.Connection) -> None:
+        migrate(connection, POSTGRESQL)
+        connection.execute(sa.text("CREATE VIEW sales_report AS SELECT id FROM halter_sessions_view"))
+        connection.execute(sa.text(f"UPDATE {schema.VERSION} SET version = {NEWEST - 1}"))
+
+    async def scenario() -> None:
+        await _in(postgres_url, prepare)
+        store = open_sql(postgres_url, patience=5.0)
+        with pytest.raises(
+            SessionsUnavailable, match=r"view sales_report depends on .*halter sessions migrate"
+        ) as raised:
+            await store.migrate()
+        assert not raised.value.retryable
+        await store.aclose()
+
+    asyncio.run(scenario())
+
+
 def test_a_step_that_fails_leaves_the_version_before_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.db"
     with _engine(path, "BEGIN IMMEDIATE").begin() as connection:

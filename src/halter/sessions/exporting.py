@@ -47,14 +47,17 @@ def exported(conversation: Conversation) -> Export:
     return json.loads(json.dumps(data))  # unlike msgspec's, it takes half of a surrogate pair, as models write them
 
 
-def exported_user(user: str, sessions: list[Export], facts: Iterable[Fact], runs: Iterable[RunRecord]) -> Export:
-    """All that is kept of a user. `sessions`: as `exported` gave them."""
+def exported_user(
+    user: str, sessions: list[Export], damaged: Mapping[str, str], facts: Iterable[Fact], runs: Iterable[RunRecord]
+) -> Export:
+    """All that is kept of a user. `sessions`: as `exported` gave them; `damaged`: why others could not be read."""
     data = msgspec.to_builtins({"format": USER_FORMAT, "version": VERSION, "user": user, "facts": facts, "runs": runs})
     for fact in data["facts"]:
         del fact["embedding"], fact["scope"]
     for run in data["runs"]:
         del run["owner"]
-    return {**json.loads(json.dumps(data)), "sessions": sessions}
+    not_read = [{"id": id, "why": why} for id, why in damaged.items()]
+    return {**json.loads(json.dumps(data)), "sessions": sessions, "damaged": not_read}
 
 
 def read_export(given: ExportInput) -> Exported:

@@ -7,6 +7,7 @@ before anything happens.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Coroutine, Hashable, Iterable, Mapping, Sequence
 from os import PathLike
@@ -46,6 +47,7 @@ Records: TypeAlias = list[RunRecord]
 Damages: TypeAlias = list[Damage]
 ID = "the id of a session"
 NINETY_DAYS = 90 * 86_400.0
+_logger = logging.getLogger("halter")
 
 
 class Sessions:
@@ -215,13 +217,28 @@ class Sessions:
         return exported(over(await self._seen(id)))
 
     async def export_user(self, user: str) -> Export:
-        """All that is kept of a user, as data that `json.dumps` takes: their sessions, facts, and records of runs."""
+        """All that is kept of a user, as data that `json.dumps` takes: their sessions, facts, and records of runs.
+
+        Sessions that cannot be read are listed under `damaged`, each with its `id` and `why`, and logged.
+        """
         given.name("user", user)
         await self._begin()
-        sessions = [await self._exported(user, session.id) for session in await self._all_of(user)]
+        sessions: dict[str, Export | None] = {}
+        damaged: dict[str, str] = {}
+        for session in await self._all_of(user):
+            try:
+                sessions[session.id] = await self._exported(user, session.id)
+            except SessionDamaged as error:
+                damaged[session.id] = str(error)
+        for session in await self._all_of(user):  # it is there, and not found by its id
+            if session.id in sessions and sessions[session.id] is None:
+                damaged[session.id] = f"session {session.id!r} is damaged: its stored id cannot be read"
+        for why in damaged.values():
+            _logger.warning("the export of user %r lacks a session: %s", user, why)
         facts = await self._store.facts(FactScope("user", user))
         runs = await self._store.runs(RunQuery(user=user, limit=given.ALL))
-        return exported_user(user, [session for session in sessions if session is not None], facts, runs)
+        whole = [session for session in sessions.values() if session is not None]
+        return exported_user(user, whole, damaged, facts, runs)
 
     async def import_(self, data: ExportInput, *, id: str | None = None) -> Session:
         """Makes a session of what `export` gave, also as JSON text. Raises `UsageError` if there is one of its id.

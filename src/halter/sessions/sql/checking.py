@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from halter.messages import Message, Text, ToolResult
 from halter.outcome import Cancellation
 from halter.sessions.records import Checkpoint, Damage, RunRecord
-from halter.sessions.sql.columns import Unreadable, any_json, packed, unpacked
+from halter.sessions.sql.columns import Unreadable, any_json, packed, read_number, read_text, unpacked
 from halter.sessions.sql.conversations import enter
 from halter.sessions.sql.facts import StoredFact
-from halter.sessions.sql.held import read_count, unpacked_known
+from halter.sessions.sql.held import read_count, read_generation, unpacked_known
 from halter.sessions.sql.runs import RECORD, made_up
 from halter.sessions.sql.schema import (
     LAST,
@@ -35,6 +35,7 @@ from halter.sessions.sql.schema import (
     sessions,
 )
 from halter.sessions.sql.transaction import Step, Transaction
+from halter.sessions.sql.turns import FREE
 
 PAGE = 500  # rows that are looked at in one transaction
 UNREADABLE = "[This message was damaged where it was stored, and could not be read.]"
@@ -98,19 +99,74 @@ def _step(repair: Repair, row: Any) -> Step[None]:
 _SESSION: dict[str, Callable[[Any], object]] = {"metadata": any_json, "state": any_json, "known": unpacked_known}
 
 
+_TEXTS = (sessions.c.id, sessions.c.user_id, sessions.c.title, sessions.c.holder, sessions.c.owner)
+
+
+def _or_none(read: Callable[[Any], object]) -> Callable[[Any], object]:
+    return lambda stored: None if stored is None else read(stored)
+
+
+def _as_it_lies(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    return sa.type_coerce(column, sa.Text()).label(f"stored_{column.name}")
+
+
 def _read_session(row: Any) -> None:
+    for column in _TEXTS:
+        read_text(getattr(row, f"stored_{column.name}"))
+    if not isinstance(row.stored_tags, str):
+        raise Unreadable("its tags are no text of ours")
     for name, read in _SESSION.items():
         read(getattr(row, name))
     read_count(row.messages)
+    read_generation(row.generation)
+    for time in (row.created_at, row.updated_at):
+        read_number(time)
+    _or_none(read_number)(row.expires_at)
 
 
 def _repair_session(tx: Transaction, row: Any) -> None:
     kept: dict[str, Any] = {name: _readable(getattr(row, name), read) for name, read in _SESSION.items()}
+    kept |= _mended_texts(tx, row) | _mended_times(tx, row)
+    if _readable(row.generation, read_generation) is None:
+        theirs = tx.all(sa.select(runs.c.generation).where(runs.c.session_id == row.session_id))
+        kept["generation"] = max((each.generation for each in theirs if isinstance(each.generation, int)), default=0)
     if _readable(row.messages, read_count) is None:
         theirs = messages.c.key.between(number_of(row.key, 0), number_of(row.key, LAST))
         last = tx.execute(sa.select(sa.func.max(messages.c.key)).where(theirs)).scalar_one()
         kept["messages"] = 0 if last is None else position_of(last) + 1
     tx.execute(sa.update(sessions).where(sessions.c.key == row.key).values(kept))
+
+
+def _mended_texts(tx: Transaction, row: Any) -> dict[str, Any]:
+    """As they are shown. A turn whose holder cannot be read is free."""
+    mended: dict[str, Any] = {}
+    for column in _TEXTS:
+        if not _is_readable(getattr(row, f"stored_{column.name}"), read_text):
+            mended |= FREE if column.name in FREE else {column.name: getattr(row, f"shown_{column.name}")}
+    if not isinstance(row.stored_tags, str):
+        mended["tags"] = ()
+    named_so = sa.select(sessions.c.key).where(sessions.c.id == mended.get("id"), sessions.c.key != row.key)
+    if "id" in mended and tx.first(named_so) is not None:
+        mended["id"] += f" {row.key}"
+    return mended
+
+
+def _mended_times(tx: Transaction, row: Any) -> dict[str, Any]:
+    mended: dict[str, Any] = {}
+    if not _is_readable(row.expires_at, _or_none(read_number)):
+        mended["expires_at"] = None  # who has the turn renews it
+    for name in ("created_at", "updated_at"):
+        if not _is_readable(getattr(row, name), read_number):
+            mended[name] = tx.clock()
+    return mended
+
+
+def _is_readable(data: Any, read: Callable[[Any], object]) -> bool:
+    try:
+        read(data)
+    except Unreadable:
+        return False
+    return True
 
 
 def _readable(data: T, read: Callable[[Any], object]) -> T | None:
@@ -165,11 +221,19 @@ def _delete(table: sa.Table) -> Repair:
     return lambda tx, row: tx.execute(sa.delete(table).where(table.c.key == row.key)) and None
 
 
+def _read_run(row: Any) -> None:
+    unpacked(row.data, RunRecord)
+    read_number(row.started_at)
+    _or_none(read_number)(row.ended_at)
+
+
 def _repair_run(tx: Transaction, row: Any) -> None:
     try:
-        unpacked(row.data, RunRecord)
+        record = unpacked(row.data, RunRecord)
     except Unreadable as why:
-        tx.execute(sa.update(runs).where(runs.c.run_id == row.run_id).values(data=packed(made_up(row, why))))
+        record = made_up(row, why)
+    times = {"started_at": record.started_at, "ended_at": record.ended_at}
+    tx.execute(sa.update(runs).where(runs.c.run_id == row.run_id).values(data=packed(record), **times))
 
 
 def _read_stop(row: Any) -> None:
@@ -236,11 +300,17 @@ def _name(row: Any) -> str:
 PLACES: tuple[Place, ...] = (
     Place(
         "session",
-        _about_sessions.add_columns(sessions.c.metadata, sessions.c.state, sessions.c.known, sessions.c.messages),
+        _about_sessions.add_columns(
+            *(sessions.c[name] for name in (*_SESSION, "messages", "generation")),
+            *(sessions.c[name] for name in ("created_at", "updated_at", "expires_at")),
+            *(_as_it_lies(column) for column in (*_TEXTS, sessions.c.tags)),
+            *(column.label(f"shown_{column.name}") for column in _TEXTS),
+        ),
         sessions.c.key,
         _read_session,
         _repair_session,
-        "its metadata, its state, or how far facts were learned from it are emptied; its messages are counted anew",
+        "its metadata, its state, or how far facts were learned from it are emptied; its messages and turns are "
+        "counted anew; texts are written as they are shown, times as of now",
         lambda row: row.session_id,
     ),
     _Gaps(
@@ -273,7 +343,7 @@ PLACES: tuple[Place, ...] = (
         "run",
         sa.select(*RECORD),
         runs.c.run_id,
-        lambda row: unpacked(row.data, RunRecord),
+        _read_run,
         _repair_run,
         "a record with what else is known of the run takes its place",
         lambda row: row.run_id,

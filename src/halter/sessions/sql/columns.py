@@ -33,6 +33,14 @@ def as_text(value: str | bytes) -> str:
     return value if isinstance(value, str) else f"\ufffd{value.decode(errors='replace')}"
 
 
+def utf8_or_bytes(data: bytes) -> str | bytes:
+    """What SQLite holds as text. For bytes that are none, its driver would refuse all rows that are asked for."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
 def unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda found: _LONG.get(found[1]) or chr(int(found[1][1:], 16)), text)
 
@@ -111,6 +119,19 @@ def unpacked_all(rows: Iterable[bytes], given: type[T]) -> tuple[T, ...]:
         return msgspec.json.decode(b"[" + b",".join(data) + b"]", type=tuple[given, ...])  # pyright: ignore[reportInvalidTypeForm]
     except (TypeError, ValueError, RecursionError):
         return tuple(unpacked(row, given) for row in data)
+
+
+def read_text(stored: Any) -> None:
+    """Raises `Unreadable` for what does not lie in a column as `AnyText` writes it: it is not found by its value."""
+    if stored is not None and (not isinstance(stored, str) or escaped(unescaped(stored)) != stored):
+        raise Unreadable(f"{as_text(stored) if isinstance(stored, str | bytes) else stored!r} is no text of ours")
+
+
+def read_number(stored: Any) -> Any:
+    """The number. Raises `Unreadable`: SQLite's columns may hold anything."""
+    if not isinstance(stored, int | float):
+        raise Unreadable(f"{type(stored).__name__} is no number")
+    return stored
 
 
 def any_json(data: bytes | None) -> Any:

@@ -63,6 +63,7 @@ _BY_STATE = {
     "3F000": Failure("there is no such schema"),
     "42501": Failure("the database's user may not do this"),
 }
+_NEEDED_BY_OTHERS = "2BP01"
 _REFUSED_SETTING = ("42704", "22023")  # only settings of a connection have such names and values
 _BY_CLASS = {"08": _AWAY, "28": _NOT_ALLOWED}
 
@@ -82,6 +83,8 @@ def failure_of(error: Exception) -> Failure | None:
         if isinstance(state, str) and state:
             if state in _REFUSED_SETTING or "startup parameter" in str(each):
                 return Failure(f"its URL is wrong, the server refuses a parameter of it: {each}", is_mistake=True)
+            if state == _NEEDED_BY_OTHERS:
+                return _needed_by_others(error)
             return _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or Failure(_said(each))
     if isinstance(error, exc.TimeoutError):
         return Failure("no connection to the database was free in time", passes=True)
@@ -95,6 +98,16 @@ def failure_of(error: Exception) -> Failure | None:
     if type(error).__module__.partition(".")[0] == "asyncpg":  # while connecting: SQLAlchemy lets it through as it is
         return _AWAY
     return None
+
+
+def _needed_by_others(error: Exception) -> Failure:
+    """Views, and whatever else somebody has made on top of our tables and views."""
+    told = (getattr(each, "detail", None) for each in layers(error))
+    which = next((detail for detail in told if detail), _said(error))
+    return Failure(
+        "the tables cannot be brought to this version, because something that is not Halter's is made of them: "
+        f"{'; '.join(str(which).splitlines())}; drop that, run `halter sessions migrate`, and make it again"
+    )
 
 
 def layers(error: BaseException | None) -> list[BaseException]:

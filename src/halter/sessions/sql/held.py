@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from halter.errors import TurnLost
 from halter.sessions.port import Lease
 from halter.sessions.records import FactScope, ScopeKind, Session
-from halter.sessions.sql.columns import Unreadable, any_json, packed, unpacked
+from halter.sessions.sql.columns import Unreadable, any_json, packed, read_number, unpacked
 from halter.sessions.sql.damaged import damaged, tell
 from halter.sessions.sql.dialects import Dialect
 from halter.sessions.sql.schema import LAST, sessions
@@ -40,13 +40,14 @@ def session_of(row: Any, *, is_listed: bool = False) -> Session:
     `is_listed`: among others, where it is shown without that data.
     """
     try:
-        return _session(row, any_json(row.metadata) or {}, any_json(row.state), read_count(row.messages))
+        times = read_number(row.created_at), read_number(row.updated_at)
+        return _session(row, any_json(row.metadata) or {}, any_json(row.state), read_count(row.messages), times)
     except Unreadable as why:
-        error = damaged(row.id, "its metadata, its state or the number of its messages", why)
+        error = damaged(row.id, "its metadata, its state, its times or the number of its messages", why)
         if not is_listed:
             raise error from why
-        tell(f"the metadata, the state or the number of messages of session {row.id!r}", why)
-        return _session(row, {}, None, 0)
+        tell(f"the metadata, the state, the times or the number of messages of session {row.id!r}", why)
+        return _session(row, {}, None, 0, (0.0, 0.0))
 
 
 def read_count(messages: Any) -> int:
@@ -56,7 +57,14 @@ def read_count(messages: Any) -> int:
     return messages
 
 
-def _session(row: Any, metadata: dict[str, Any], state: Any, messages: int) -> Session:
+def read_generation(generation: Any) -> int:
+    """How many turns the session has had. Raises `Unreadable`."""
+    if not isinstance(generation, int) or generation < 0:
+        raise Unreadable("the number of its turns is none")
+    return generation
+
+
+def _session(row: Any, metadata: dict[str, Any], state: Any, messages: int, times: tuple[float, float]) -> Session:
     return Session(
         id=row.id,
         user=row.user_id,
@@ -66,9 +74,17 @@ def _session(row: Any, metadata: dict[str, Any], state: Any, messages: int) -> S
         state=state,
         messages=messages,
         holder=row.holder,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
+        created_at=times[0],
+        updated_at=times[1],
     )
+
+
+def next_generation(row: Any) -> int:
+    """The number of the session's next turn. Raises `SessionDamaged`."""
+    try:
+        return read_generation(row.generation) + 1
+    except Unreadable as why:
+        raise damaged(row.id, "the number of its turns", why) from why
 
 
 def about(tx: Transaction, session_id: str) -> Any:

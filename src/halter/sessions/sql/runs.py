@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -12,12 +12,13 @@ import sqlalchemy as sa
 from halter.outcome import RunStatus
 from halter.sessions.port import RunQuery
 from halter.sessions.records import LateResult, RunRecord
-from halter.sessions.sql.columns import Unreadable, packed, tag_part, unpacked
+from halter.sessions.sql.columns import Unreadable, packed, read_number, tag_part, unpacked
 from halter.sessions.sql.damaged import failure, is_made_up, tell
 from halter.sessions.sql.dialects import Dialect
 from halter.sessions.sql.schema import mail, runs, sessions
 from halter.sessions.sql.transaction import Transaction
 
+T = TypeVar("T")
 RECORD = (
     runs.c.run_id,
     runs.c.session_id,
@@ -100,9 +101,16 @@ def made_up(row: Any, why: Unreadable) -> RunRecord:
         owner=row.owner,
         status=status,
         error=failure(why),
-        started_at=row.started_at,
-        ended_at=row.ended_at,
+        started_at=_time_or(row.started_at, 0.0),
+        ended_at=_time_or(row.ended_at, None),
     )
+
+
+def _time_or(stored: Any, otherwise: T) -> float | T:
+    try:
+        return read_number(stored)
+    except Unreadable:
+        return otherwise
 
 
 def find(tx: Transaction, query: RunQuery) -> list[RunRecord]:

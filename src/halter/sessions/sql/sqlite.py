@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from halter.core.home import home_here
 from halter.errors import SessionsUnavailable
+from halter.sessions.sql.columns import utf8_or_bytes
 from halter.sessions.sql.dialects import Dialect, Sqlite
 from halter.sessions.sql.lane import Lane
 from halter.sessions.sql.migrations import NEWEST, SQLITE, prepare, refuse, version_found
@@ -146,6 +147,7 @@ def _engine(path: Path, begin: str) -> sa.Engine:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=LOCKED, isolation_level=None)
+    connection.text_factory = utf8_or_bytes
     try:
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").close()

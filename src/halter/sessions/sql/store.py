@@ -160,7 +160,7 @@ class SqlStore:
             most = max(runs.forget_before(tx, before), most if tx.again else 0)
             return most
 
-        return await self._write(step)
+        return await self._erase(step, if_any=True)
 
     # --- sessions -------------------------------------------------------------------------------------------
 
@@ -222,10 +222,10 @@ class SqlStore:
             gone.extend(sessions.forget_before(tx, before, limit))
             return list(dict.fromkeys(gone))
 
-        return await self._write(step)
+        return await self._erase(step, if_any=True)
 
     async def forget_user(self, user: str) -> None:
-        await self._write(partial(sessions.forget_user, user=user))
+        await self._erase(partial(sessions.forget_user, user=user))
 
     # --- facts ----------------------------------------------------------------------------------------------
 
@@ -288,9 +288,11 @@ class SqlStore:
     async def _write(self, step: Step[T]) -> T:
         return await self._patiently(self._database.write, step)
 
-    async def _erase(self, step: Step[T]) -> T:
-        """A step that deletes what somebody has said."""
+    async def _erase(self, step: Step[T], *, if_any: bool = False) -> T:
+        """A step that deletes what somebody has said. `if_any`: what it returns is false where there was nothing."""
         result = await self._write(step)
+        if if_any and not result:
+            return result
         try:
             await self._database.scrub()
         except Exception as error:  # it is deleted all the same

@@ -48,7 +48,12 @@ class Transaction:
         return self.dialect.clock()
 
     def is_over(self, owner: str, expires_at: float | None, now: float) -> bool:
-        """Whether a lease has run out, or its owner has ended. `now`: of the dialect's clock for leases."""
+        """Whether a lease has run out, or its owner has ended. `now`: of the dialect's clock for leases.
+
+        One whose end is damaged has run out: who still has the turn renews it within seconds.
+        """
+        if not isinstance(expires_at, int | float):
+            return True
         return self.dialect.is_over(owner, expires_at, now) or self.is_dead(owner)
 
     def put_words(self, table: sa.TableClause, found: Iterable[tuple[int, Iterable[str]]]) -> None:

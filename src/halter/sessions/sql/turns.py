@@ -16,7 +16,7 @@ from halter.sessions.records import RunRecord
 from halter.sessions.sql import facts, runs
 from halter.sessions.sql.conversations import conversation, forget_compactions, written
 from halter.sessions.sql.dialects import Dialect
-from halter.sessions.sql.held import about, change, held, locked
+from halter.sessions.sql.held import about, change, held, locked, next_generation
 from halter.sessions.sql.schema import queue, sessions
 from halter.sessions.sql.transaction import Transaction
 
@@ -42,7 +42,7 @@ def take(tx: Transaction, record: RunRecord, lease_for: float, ticket: int | Non
     was_taken = tx.again and (row.holder, row.owner) == (record.run_id, record.owner)
     if not was_taken and not (_is_free(tx, row) and _is_next(tx, row, ticket)):
         return Busy(holder=row.holder, ticket=ticket or 0)
-    lease = Lease(session_id=row.id, run_id=record.run_id, generation=row.generation + 1)
+    lease = Lease(session_id=row.id, run_id=record.run_id, generation=next_generation(row))
     change(
         tx,
         row.key,
