@@ -755,6 +755,49 @@ async def a_stop_reaches_the_owner_of_the_run_once(open: Open) -> None:
 
 
 @part_of_the_contract
+async def a_stop_reaches_the_owner_of_a_run_that_waits_once(open: Open) -> None:
+    store, other = open(), open()
+    await taken(store, a_run("run-1"))
+    ticket = await store.queue("s", "waits", HERE, lease_for=LONG, first=False)
+    assert await other.waits("waits")
+    assert await other.ask_to_stop("waits", STOP)
+    assert (await other.asked(BESIDE)).stops == {}
+    assert dict((await store.asked(HERE)).stops) == {"waits": STOP}
+    assert (await store.asked(HERE)).stops == {}
+    await store.leave(ticket)
+    assert not await other.waits("waits")
+    assert not await other.ask_to_stop("waits", STOP)
+
+
+@part_of_the_contract
+async def a_stop_of_a_run_that_waits_finds_it_when_it_has_its_turn(open: Open) -> None:
+    """It has got it before anybody looked."""
+    store, other = open(), open()
+    turn = await taken(store, a_run("run-1"))
+    ticket = await store.queue("s", "waits", HERE, lease_for=LONG, first=False)
+    assert await other.ask_to_stop("waits", STOP)
+    await store.close(turn.lease, ended(a_run("run-1")), 0, ())
+    assert isinstance(await store.take(a_run("waits"), lease_for=LONG, ticket=ticket), Taken)
+    assert dict((await store.asked(HERE)).stops) == {"waits": STOP}
+
+
+@part_of_the_contract
+async def a_stop_that_nobody_has_heard_is_not_that_of_the_next_run_of_its_id(open: Open) -> None:
+    """A job that is repeated under its own id."""
+    store = open()
+    await taken(store, a_run("run-1"))
+    ticket = await store.queue("s", "waits", HERE, lease_for=LONG, first=False)
+    assert await store.ask_to_stop("waits", STOP)
+    await store.leave(ticket)
+    await store.queue("s", "waits", HERE, lease_for=LONG, first=False)
+    await store.record(a_run("alone", None))
+    assert await store.ask_to_stop("alone", STOP)
+    await store.record(ended(a_run("alone", None)))
+    await store.record(a_run("alone", None))
+    assert (await store.asked(HERE)).stops == {}
+
+
+@part_of_the_contract
 async def a_stop_for_nobody_does_no_harm(open: Open) -> None:
     store = open()
     await store.ask_to_stop("nobody", STOP)

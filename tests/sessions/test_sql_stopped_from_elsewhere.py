@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import halter
-from halter import CancelReason, RunStatus, runtime
+from halter import Agent, CancelReason, RunStatus, runtime
 from halter.errors import SessionsUnavailable
+from halter.models import Scripted
 from halter.sessions import Sessions
 
 from .contract import on_a_loop
@@ -83,6 +84,40 @@ async def test_a_run_of_another_process_is_stopped_by_its_id(where: str, configu
         assert told.splitlines() == ["cancelled enough 0", "cancelled enough 1"]
     assert not await runtime().cancel("nobody's")
     assert runtime().runs() == []
+    await configured.aclose()
+
+
+@on_a_loop
+async def test_a_run_of_another_process_that_waits_for_its_turn_is_stopped_by_its_id(
+    where: str, configured: Sessions
+) -> None:
+    """It has no record yet. This process has the session's turn, so that it never gets it."""
+    waits = """
+        import asyncio, sys
+        import halter
+        from halter import Agent
+        halter.configure(sessions=sys.argv[1])
+
+        async def main():
+            run = Agent("scripted:Hi.").run("hi", session="s", id="waits", on_busy="enqueue").start()
+            result = await run.finished()
+            print(result.status.value, result.cancellation.message)
+        asyncio.run(main())
+    """
+    store: Any = configured._store
+    talking = Agent(Scripted("word " * 10_000, pace=0.02)).run("talk", session=configured.session("s")).start()
+    await anext(talking.text_stream())
+    command = [sys.executable, "-c", textwrap.dedent(waits), where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        async with asyncio.timeout(20):
+            while not await store.waits("waits"):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            assert await runtime().cancel("waits", "no more", wait=True)
+        told, _ = await asyncio.to_thread(process.communicate, timeout=20)
+    assert told.split()[:3] == ["cancelled", "no", "more"]
+    assert not talking.is_done
+    assert not await runtime().cancel("waits"), "it is over"
+    await talking.aclose()
     await configured.aclose()
 
 

@@ -161,16 +161,20 @@ class Place:
         return number
 
     async def stop(self, run_id: str, cancellation: Cancellation, *, wait: bool) -> bool:
-        """Asks the process that carries this run to stop it; False if none does, or, with `wait`, if it ended
-        otherwise."""
+        """Asks the process that carries this run, or waits for its turn, to stop it; False if none does, or, with
+        `wait`, if it ended otherwise."""
         if not await whole(home_here().work(self.store.ask_to_stop(run_id, cancellation), "sessions")):
             return False
+        has_waited = wait and await self.store.waits(run_id)
         while wait:
-            record = await self.store.run(run_id)
-            if record is None or record.status.is_final:
-                return record is not None and record.status is RunStatus.CANCELLED
-            if any(lost.run_id == run_id for lost in await self.store.lost()):
-                return False
+            if not (has_waited and await self.store.waits(run_id)):
+                record = await self.store.run(run_id)
+                if record is None:
+                    return has_waited  # it has left the queue, and never began
+                if record.status.is_final:
+                    return record.status is RunStatus.CANCELLED
+                if any(lost.run_id == run_id for lost in await self.store.lost()):
+                    return False
             await asyncio.sleep(LOOKED_EVERY)
         return True
 

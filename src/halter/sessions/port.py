@@ -206,7 +206,11 @@ class Store(Protocol):
     # --- between processes ----------------------------------------------------------------------------------
 
     async def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> bool:
-        """Leaves word for whoever carries the run; False if nobody does."""
+        """Leaves word for whoever carries the run, or waits for its turn; False if nobody does."""
+        ...
+
+    async def waits(self, run_id: str) -> bool:
+        """Whether somebody waits for this run's turn on a session."""
         ...
 
     async def send(self, run_id: str, messages: Sequence[Message]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import count, islice
 
@@ -96,9 +97,13 @@ class KeptRuns:
     # --- stops and mail -------------------------------------------------------------------------------------
 
     def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> None:
-        if run_id in self.live:
-            before = self._stops.get(run_id, cancellation)
-            self._stops[run_id] = before.with_mode(cancellation.mode)
+        """Of one that is live, or waits for its turn."""
+        before = self._stops.get(run_id, cancellation)
+        self._stops[run_id] = before.with_mode(cancellation.mode)
+
+    def drop_stop(self, run_id: str) -> None:
+        """It has ended without its turn."""
+        self._stops.pop(run_id, None)
 
     def send(self, run_id: str, messages: Sequence[Message]) -> int:
         number = next(self._numbers)
@@ -117,12 +122,13 @@ class KeptRuns:
             if number in self._letters:
                 self._letters[number].state = state
 
-    def asked(self, owner: str) -> Asked:
+    def asked(self, owner: str, waiting: AbstractSet[str]) -> Asked:
+        """`waiting`: the owner's runs that wait for their turns."""
         mine = {run_id for run_id in self.live if self._records[run_id].owner == owner}
         letters = [each for each in self._letters.values() if each.mail.run_id in mine and not each.was_handed_over]
         for letter in letters:
             letter.was_handed_over = True
-        stops = {run_id: self._stops.pop(run_id) for run_id in mine & self._stops.keys()}
+        stops = {run_id: self._stops.pop(run_id) for run_id in (mine | waiting) & self._stops.keys()}
         return Asked(stops=stops, mail=tuple(letter.mail for letter in letters))
 
 

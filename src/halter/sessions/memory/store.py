@@ -115,7 +115,9 @@ class MemoryStore:
     async def leave(self, ticket: int) -> None:
         with _lock:
             for kept in self._sessions.values():
-                kept.queue.pop(ticket, None)
+                place = kept.queue.pop(ticket, None)
+                if place is not None:
+                    self._runs.drop_stop(place.run_id)
 
     async def renew(self, owner: str, *, lease_for: float) -> None:
         until = time.monotonic() + lease_for
@@ -164,9 +166,19 @@ class MemoryStore:
             is_carried = run_id in self._runs.live and all(
                 lost.run_id != run_id for lost in self._lost(time.monotonic())
             )
-            if is_carried:
+            is_there = is_carried or any(place.run_id == run_id for place in self._waiting())
+            if is_there:
                 self._runs.ask_to_stop(run_id, cancellation)
-            return is_carried
+            return is_there
+
+    async def waits(self, run_id: str) -> bool:
+        with _lock:
+            return any(place.run_id == run_id for place in self._waiting())
+
+    def _waiting(self) -> list[Place]:
+        now = time.monotonic()
+        places = (place for kept in self._sessions.values() for place in kept.queue.values())
+        return [place for place in places if not place.is_over(now)]
 
     async def send(self, run_id: str, messages: Sequence[Message]) -> int:
         with _lock:
@@ -183,7 +195,7 @@ class MemoryStore:
 
     async def asked(self, owner: str) -> Asked:
         with _lock:
-            return self._runs.asked(owner)
+            return self._runs.asked(owner, {place.run_id for place in self._waiting() if place.owner == owner})
 
     async def sweep(self) -> None:
         """Nothing: queues are looked through when a turn is taken, and no other process can have died."""

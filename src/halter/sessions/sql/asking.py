@@ -1,9 +1,12 @@
-"""What is asked of the runs of other processes: to stop, and to read mail."""
+"""What is asked of the runs of other processes: to stop, and to read mail.
+
+A run that waits for its session's turn has no record yet: the stop that is asked of it lies among the mail.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,12 +16,13 @@ from halter.outcome import Cancellation, CancelReason
 from halter.sessions.port import Asked, Mail, MailState
 from halter.sessions.sql.columns import Unreadable, packed, unpacked
 from halter.sessions.sql.damaged import tell
-from halter.sessions.sql.runs import is_carried
-from halter.sessions.sql.schema import mail, runs
+from halter.sessions.sql.runs import STOP, is_carried
+from halter.sessions.sql.schema import mail, queue, runs
 from halter.sessions.sql.transaction import Transaction
 
 KEPT = 3_600.0  # seconds after a run's end for which it is known that mail was taken
 _was_unread = mail.c.state == "waiting"
+_is_stop = mail.c.state == STOP
 
 
 def ask_to_stop(tx: Transaction, run_id: str, cancellation: Cancellation) -> bool:
@@ -27,13 +31,26 @@ def ask_to_stop(tx: Transaction, run_id: str, cancellation: Cancellation) -> boo
     asked = sa.select(runs.c.stop, runs.c.stop_nonce).where(runs.c.run_id == run_id, runs.c.live == 1)
     row = tx.first(asked.with_for_update())
     if row is None or not is_carried(tx, run_id):
-        return False
+        return _ask_who_waits(tx, run_id, cancellation)
     if row.stop is not None and row.stop_nonce is None:
         before = _stop(run_id, row.stop)
         cancellation = cancellation if before is None else before.with_mode(cancellation.mode)
     change = sa.update(runs).where(runs.c.run_id == run_id)
     tx.execute(change.values(stop=packed(cancellation), stop_nonce=None))
     return True
+
+
+def _ask_who_waits(tx: Transaction, run_id: str, cancellation: Cancellation) -> bool:
+    if not waits(tx, run_id):
+        return False
+    tx.execute(sa.insert(mail).values(run_id=run_id, state=STOP, data=packed(cancellation)))
+    return True
+
+
+def waits(tx: Transaction, run_id: str) -> bool:
+    """Whether somebody has a place for the run in the queue of a session."""
+    places = tx.all(sa.select(queue, tx.dialect.lease_clock().label("now")).where(queue.c.run_id == run_id))
+    return any(not tx.is_over(place.owner, place.expires_at, place.now) for place in places)
 
 
 def send(tx: Transaction, run_id: str, said: Sequence[Message], nonce: str) -> int:
@@ -69,7 +86,9 @@ def sweep(tx: Transaction) -> None:
     Who has sent it takes mail that is not there as returned, and looks several times a second.
     """
     live = sa.select(runs.c.run_id).where(runs.c.live == 1)
-    tx.execute(sa.delete(mail).where((mail.c.state == "returned") | (mail.c.run_id.not_in(live) & _was_unread)))
+    waiting = sa.select(queue.c.run_id)
+    nobody_s = mail.c.run_id.not_in(live) & (_was_unread | (_is_stop & mail.c.run_id.not_in(waiting)))
+    tx.execute(sa.delete(mail).where((mail.c.state == "returned") | nobody_s))
     long_over = sa.select(runs.c.run_id).where(runs.c.live == 0, runs.c.ended_at < tx.clock() - KEPT)
     tx.execute(sa.delete(mail).where(mail.c.run_id.in_(long_over)))
 
@@ -81,9 +100,14 @@ def is_anything_asked(tx: Transaction, owner: str) -> bool:
     letters = (
         sa.select(mail.c.run_id)
         .join(runs, runs.c.run_id == mail.c.run_id)
-        .where(*mine, mail.c.state == "waiting", mail.c.seen_nonce.is_(None))
+        .where(*mine, _was_unread | _is_stop, mail.c.seen_nonce.is_(None))
     )
-    return tx.first(sa.select(stops.union_all(letters).limit(1).subquery())) is not None
+    waiting = (
+        sa.select(mail.c.run_id)
+        .join(queue, queue.c.run_id == mail.c.run_id)
+        .where(queue.c.owner == owner, _is_stop, mail.c.seen_nonce.is_(None))
+    )
+    return tx.first(sa.select(stops.union_all(letters, waiting).limit(1).subquery())) is not None
 
 
 def hand_over(tx: Transaction, owner: str, nonce: str) -> Asked:
@@ -91,14 +115,25 @@ def hand_over(tx: Transaction, owner: str, nonce: str) -> Asked:
     mine = (runs.c.owner == owner, runs.c.live == 1)
     stops = sa.update(runs).where(*mine, runs.c.stop.is_not(None), runs.c.stop_nonce.is_(None))
     tx.execute(stops.values(stop_nonce=nonce))
-    letters = sa.update(mail).where(mail.c.run_id.in_(sa.select(runs.c.run_id).where(*mine)))
-    tx.execute(letters.where(mail.c.state == "waiting", mail.c.seen_nonce.is_(None)).values(seen_nonce=nonce))
-    stopped = tx.all(sa.select(runs.c.run_id, runs.c.stop).where(*mine, runs.c.stop_nonce == nonce))
+    carried, waiting = sa.select(runs.c.run_id).where(*mine), sa.select(queue.c.run_id).where(queue.c.owner == owner)
+    to_us = (mail.c.run_id.in_(carried) & (_was_unread | _is_stop)) | (mail.c.run_id.in_(waiting) & _is_stop)
+    tx.execute(sa.update(mail).where(to_us, mail.c.seen_nonce.is_(None)).values(seen_nonce=nonce))
+    stopped = [*tx.all(sa.select(runs.c.run_id, runs.c.stop).where(*mine, runs.c.stop_nonce == nonce))]
     sent = tx.all(sa.select(mail).where(mail.c.seen_nonce == nonce).order_by(mail.c.key))
+    asked = [(row.run_id, row.stop) for row in stopped]
+    asked += [(row.run_id, row.data) for row in sent if row.state == STOP]
     return Asked(
-        stops={row.run_id: _stop(row.run_id, row.stop) or _unknown_stop() for row in stopped},
-        mail=tuple(letter for row in sent if (letter := _letter(tx, row)) is not None),
+        stops=_strongest((run_id, _stop(run_id, data) or _unknown_stop()) for run_id, data in asked),
+        mail=tuple(letter for row in sent if row.state != STOP and (letter := _letter(tx, row)) is not None),
     )
+
+
+def _strongest(asked: Iterable[tuple[str, Cancellation]]) -> dict[str, Cancellation]:
+    """By run, the first stop, made as strong as the strongest."""
+    found: dict[str, Cancellation] = {}
+    for run_id, stop in asked:
+        found[run_id] = found.get(run_id, stop).with_mode(stop.mode)
+    return found
 
 
 def _stop(run_id: str, data: bytes) -> Cancellation | None:

@@ -19,6 +19,7 @@ from halter.sessions.sql.schema import mail, runs, sessions
 from halter.sessions.sql.transaction import Transaction
 
 T = TypeVar("T")
+STOP = "stop"  # the state of mail that asks a run to stop
 RECORD = (
     runs.c.run_id,
     runs.c.session_id,
@@ -50,7 +51,15 @@ def enter(tx: Transaction, record: RunRecord, generation: int | None = None) -> 
     }
     if generation is not None:
         values["generation"] = generation
+    if record.status.is_final:  # what was asked of it is not asked of the next run of its id
+        values |= {"stop": None, "stop_nonce": None}
+        drop_stops(tx, record.run_id)
     tx.execute(_entered(tx.dialect, tuple(values)), values)
+
+
+def drop_stops(tx: Transaction, run_id: str) -> None:
+    """Those that were asked of it while it waited for its turn."""
+    tx.execute(sa.delete(mail).where(mail.c.run_id == run_id, mail.c.state == STOP))
 
 
 @cache

@@ -81,7 +81,7 @@ class SqlStore:
         return await self._write(partial(who, lease_for=lease_for, first=first, nonce=new_id()))
 
     async def leave(self, ticket: int) -> None:
-        await self._write(partial(turns.leave, ticket=ticket))
+        await self._write(partial(turns.give_up, ticket=ticket))
 
     async def renew(self, owner: str, *, lease_for: float) -> None:
         await self._write(partial(turns.renew, owner=owner, lease_for=lease_for))
@@ -112,6 +112,9 @@ class SqlStore:
 
     async def ask_to_stop(self, run_id: str, cancellation: Cancellation) -> bool:
         return await self._write(partial(asking.ask_to_stop, run_id=run_id, cancellation=cancellation))
+
+    async def waits(self, run_id: str) -> bool:
+        return await self._read(partial(asking.waits, run_id=run_id))
 
     async def send(self, run_id: str, messages: Sequence[Message]) -> int:
         return await self._write(partial(asking.send, run_id=run_id, said=messages, nonce=new_id()))

@@ -118,6 +118,14 @@ def leave(tx: Transaction, ticket: int) -> None:
     tx.execute(sa.delete(queue).where(queue.c.key == ticket))
 
 
+def give_up(tx: Transaction, ticket: int) -> None:
+    """The run of this place in a queue has ended without its turn."""
+    place = tx.first(sa.select(queue.c.run_id).where(queue.c.key == ticket))
+    leave(tx, ticket)
+    if place is not None:
+        runs.drop_stops(tx, place.run_id)
+
+
 def renew(tx: Transaction, owner: str, lease_for: float) -> None:
     until = tx.dialect.lease_clock() + lease_for
     for table in (sessions, queue):
