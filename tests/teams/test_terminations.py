@@ -79,8 +79,19 @@ def test_both_end_when_both_have_happened_in_whatever_order() -> None:
     both = (Source("a") & TextMention("yes")).begin()
     assert both(At([word("b", "yes")])) is None
     assert both(At([word("b", "yes")], turns=("a",))) == "a has spoken and b has said 'yes'"
-    flickers = (Function(lambda view: view.elapsed == 1 and "one") & Timeout(2)).begin()
-    assert [flickers(At(elapsed=time)) for time in (0, 1, 2)] == [None, None, "one and 2 seconds"]
+    flickers = (Function(lambda view: len(view.turns) == 1 and "one") & Timeout(2)).begin()
+    looks = [flickers(At(turns=("a",) * time, elapsed=time)) for time in (0, 1, 2)]
+    assert looks == [None, None, "one and 2 seconds"]
+
+
+def test_a_function_is_asked_once_for_each_turn_however_often_others_are_looked_at() -> None:
+    """Between turns it would be called on the loop."""
+    asked: list[int] = []
+    look = (Function(lambda view: asked.append(len(view.turns))) | Timeout(9)).begin()
+    for turns, time in ((0, 0), (0, 1), (1, 2), (1, 3), (1, 9)):
+        ended = look(At(turns=("a",) * turns, elapsed=time))
+    assert asked == [0, 1]
+    assert ended == "9 seconds"
 
 
 def test_either_ends_at_the_first_and_they_combine() -> None:
@@ -200,7 +211,7 @@ async def test_a_function_that_raises_fails_the_team(inside: bool) -> None:
 @virtual
 async def test_one_that_raises_when_its_time_has_come_fails_the_team_too() -> None:
     """It is the loop that calls there."""
-    broken = Function(lambda view: 1 / (2 - view.elapsed) < 0)
+    broken = Function(lambda view: 1 / (2 - view.elapsed) < 0, inside=True)
     result = await RoundRobin([agent("ann", "one two three")], until=Timeout(2) & broken).run("go").finished()
     assert isinstance(result.error, ZeroDivisionError)
     assert now() == 2

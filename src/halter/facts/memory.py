@@ -37,7 +37,7 @@ class Memory:
 
         Events: `custom` `memory.recalled` or `memory.unavailable`.
         """
-        about, ctx = whose(self._ctx, self._facts.scope), self._ctx
+        about, ctx = await whose(self._ctx, self._facts.scope), self._ctx
         self._whose = about
         if about is None or not self._facts.recall:
             return

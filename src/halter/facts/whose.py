@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from halter.core.calling import call_function
 from halter.core.context import RunContext
 from halter.core.run import Run
 from halter.facts.facts import Scope
@@ -24,8 +25,8 @@ class Whose(msgspec.Struct, frozen=True):
     turn: Run[Any]
 
 
-def whose(ctx: RunContext, scope: Scope | None) -> Whose | None:
-    """`None`: the run belongs to no session, or `scope` says that nothing is to be known.
+async def whose(ctx: RunContext, scope: Scope | None) -> Whose | None:
+    """`None`: the run belongs to no session, or `scope`, which is called in a thread, says that nothing is to be known.
 
     Raises what `scope` raises, and `ConfigurationError` if it returns neither a name of 1 to 256 characters nor a
     `FactScope`.
@@ -33,7 +34,7 @@ def whose(ctx: RunContext, scope: Scope | None) -> Whose | None:
     turn = ctx.session_turn
     if not isinstance(turn, Turn) or turn.session_id is None:
         return None
-    found = of_session(turn.session) if scope is None else scope(ctx)
+    found = of_session(turn.session) if scope is None else await call_function(ctx, scope, ctx)
     if found is None:
         return None
     if not isinstance(found, FactScope):

@@ -14,6 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from halter import checked
+from halter.core.calling import call_function
+from halter.core.context import RunContext
 from halter.errors import ConfigurationError
 from halter.teams.state import TeamState, Turn
 from halter.teams.team import Floor, Members, Team
@@ -25,8 +27,8 @@ Join: TypeAlias = Literal["all", "any"]
 class Edge(msgspec.Struct, frozen=True):
     """From one member to another, by name. Raises `ConfigurationError`.
 
-    `when`: a text that the answer of `start` must hold, or a plain function of its `Turn`; `None`: always. A function
-    must not block; one that raises fails the team.
+    `when`: a text that the answer of `start` must hold, or a plain function of its `Turn`, which is called in a thread;
+    `None`: always. A function that raises fails the team.
     """
 
     start: str
@@ -39,10 +41,10 @@ class Edge(msgspec.Struct, frozen=True):
         if self.when is not None and not isinstance(self.when, str):
             checked.plain_function("when, if it is no text,", self.when)
 
-    def carries(self, turn: Turn) -> bool:
+    async def carries(self, turn: Turn, ctx: RunContext) -> bool:
         if self.when is None or isinstance(self.when, str):
             return self.when is None or self.when in turn.text
-        return bool(self.when(turn))
+        return bool(await call_function(ctx, self.when, turn))
 
 
 class Graph(Team):
@@ -124,11 +126,20 @@ class Graph(Team):
     def opened(self, state: TeamState) -> TeamState:
         return replace(state, arrived=dict.fromkeys(self.start, ()))
 
-    def heard(self, state: TeamState, turn: Turn) -> TeamState:
-        carrying = [edge for edge in self._after[turn.speaker] if edge.carries(turn)]
+    def judged(self, turn: Turn) -> tuple[str, ...] | None:
+        edges = self._after[turn.speaker]
+        texts = [(edge.end, edge.when) for edge in edges if edge.when is None or isinstance(edge.when, str)]
+        if len(texts) < len(edges):
+            return None
+        return tuple(end for end, text in texts if text is None or text in turn.text)
+
+    async def asked(self, turn: Turn, ctx: RunContext) -> tuple[str, ...]:
+        return tuple([edge.end for edge in self._after[turn.speaker] if await edge.carries(turn, ctx)])
+
+    def heard(self, state: TeamState, turn: Turn, judgement: tuple[str, ...]) -> TeamState:
         arrived = dict(state.arrived)
-        for edge in carrying:
-            arrived[edge.end] = (*arrived.get(edge.end, ()), edge.start)
+        for end in judgement:
+            arrived[end] = (*arrived.get(end, ()), turn.speaker)
         return replace(state, arrived=arrived)
 
     async def due(self, floor: Floor) -> Sequence[str]:

@@ -82,7 +82,7 @@ class Meeting:
     async def _take_turns(self) -> str:
         """Why there are no more."""
         while self.state.stop_reason is None:
-            if not self._watch.update(self.state, self._under_way):
+            if not await self._watch.update(self.state, self._under_way):
                 for name in await self._next():
                     self._begin(name)
             if not self._under_way:
@@ -151,10 +151,20 @@ class Meeting:
         waits_for_others = reason is CancelReason.PARENT_CANCELLED and self.ctx.run.is_cancelling
         if not (is_end or waits_for_others):
             await output_of(run)  # raises, if there is none
+        turn = self._turn(name, result)
+        judgement = await self._judged(turn, result, is_end=is_end)
         del self._under_way[name]
-        self._note(name, run, is_end=is_end)
+        self._note(turn, result, judgement, is_end=is_end)
         if not self._under_way:
             self.ctx.end_step()
+
+    async def _judged(self, turn: Turn, result: RunResult[Any], *, is_end: bool) -> tuple[str, ...] | None:
+        """What follows of a turn; `None` if it was cut off. Until it is known, the turn is still under way: where a
+        function of the user's raises, or a stop comes meanwhile, it is kept as one that was cut off."""
+        if not self._is_whole(turn, result, is_end=is_end):
+            return None
+        judgement = self._team.judged(turn)
+        return await self._team.asked(turn, self.ctx) if judgement is None else judgement
 
     async def ask(self, runnable: Runnable[T], input: Any) -> T | None:
         """The output of a run beside the conversation; `None` if the team's end came first."""
@@ -179,21 +189,29 @@ class Meeting:
         self.state = replace(self.state, messages=self.ctx.messages, **changes)
         self.ctx.keep(self.state)
 
-    def _note(self, name: str, run: Run[Any], *, is_end: bool = False) -> None:
-        """What a run that is over has said, in the conversation and the state. `is_end`: the team's end has cut it."""
-        result = cast("RunResult[Any]", run.outcome)
-        said = self._said(name, result)
-        for message in said:
+    def _turn(self, name: str, result: RunResult[Any]) -> Turn:
+        return Turn(speaker=name, text=_text_of(result), output=result.output, messages=self._said(name, result))
+
+    def _is_whole(self, turn: Turn, result: RunResult[Any], *, is_end: bool) -> bool:
+        return result.is_completed or (not is_end and self._team.is_whole(turn))
+
+    def _note(
+        self, turn: Turn, result: RunResult[Any], judgement: tuple[str, ...] | None, *, is_end: bool = False
+    ) -> None:
+        """What a run that is over has said, in the conversation and the state.
+
+        `judgement`: of a turn that is whole; any other is kept as one that was cut off. `is_end`: the team's end has
+        cut it.
+        """
+        name = turn.speaker
+        for message in turn.messages:
             self.ctx.say(message)
         state = replace(self.state, usage=self.state.usage + result.usage, members=self._member_states(name, result))
-        turn = Turn(speaker=name, text=_text_of(result), output=result.output, messages=said)
-        # A whole turn that cannot be judged, as a condition raises, is kept as one that was cut off.
-        self.state = replace(state, last=name) if is_end else replace(state, cut=self._with_cut(name))
-        try:
-            if result.is_completed or (not is_end and self._team.is_whole(turn)):
-                self.state = self._team.heard(replace(state, turns=(*state.turns, name), last=name), turn)
-        finally:
-            self._keep()
+        if judgement is not None:
+            self.state = self._team.heard(replace(state, turns=(*state.turns, name), last=name), turn, judgement)
+        else:
+            self.state = replace(state, last=name) if is_end else replace(state, cut=self._with_cut(name))
+        self._keep()
 
     def _member_states(self, name: str, result: RunResult[Any]) -> dict[str, Any]:
         """A team within goes on with its conversation; anything else with a state only where it was cut off."""
@@ -213,7 +231,10 @@ class Meeting:
     def _note_what_was_cut(self) -> None:
         """What was under way at a stop or a failure, now that it is over: as far as it came."""
         for name, run in self._under_way.items():
-            self._note(name, run)
+            result = cast("RunResult[Any]", run.outcome)
+            turn = self._turn(name, result)
+            # The user's functions are not asked any more: they may block.
+            self._note(turn, result, self._team.judged(turn) if self._is_whole(turn, result, is_end=False) else None)
         self._under_way.clear()
 
 

@@ -84,7 +84,7 @@ class Swarm(Team):
         has_answered = bool(state.turns) and state.turns[-1] == state.floor
         return () if has_answered or state.floor not in self.members else (state.floor,)
 
-    def heard(self, state: TeamState, turn: Turn) -> TeamState:
+    def heard(self, state: TeamState, turn: Turn, judgement: tuple[str, ...]) -> TeamState:
         to = self._handed_to(turn)
         return state if to is None else replace(state, floor=to, handoffs=(*state.handoffs, to))
 

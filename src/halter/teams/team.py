@@ -100,7 +100,15 @@ class Team(Runnable[Any]):
         """Who begins to speak now; nobody while nobody else does: the team is through."""
         raise NotImplementedError(f"a {self.kind} must know who is next")
 
-    def heard(self, state: TeamState, turn: Turn) -> TeamState:
+    def judged(self, turn: Turn) -> tuple[str, ...] | None:
+        """What `heard` needs to know of a whole turn; `None` where the user's functions have to be `asked`."""
+        return ()
+
+    async def asked(self, turn: Turn, ctx: RunContext) -> tuple[str, ...]:
+        """The same, as the user's functions say."""
+        return ()
+
+    def heard(self, state: TeamState, turn: Turn, judgement: tuple[str, ...]) -> TeamState:
         """A turn has ended whole."""
         return state
 

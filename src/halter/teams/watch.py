@@ -12,6 +12,7 @@ from halter.core.cancellation import Registration
 from halter.core.context import RunContext
 from halter.core.metering import Shown
 from halter.core.run import Run
+from halter.errors import RunCancelled
 from halter.messages import Message, Usage
 from halter.outcome import CancelReason
 from halter.teams.state import TeamState
@@ -30,6 +31,8 @@ class Watch:
         self.reason: str | None = None
         self.error: BaseException | None = None
         self.reads = termination is not None and termination.reads
+        self._blocks = termination is not None and termination.blocks
+        self._is_asked = False  # in a thread, now
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._reached = 0.0  # the latest of the times at which to look that has come
@@ -87,11 +90,13 @@ class Watch:
 
     # --- looking --------------------------------------------------------------------------------------------
 
-    def update(self, state: TeamState, under_way: Mapping[str, Run[Any]]) -> bool:
+    async def update(self, state: TeamState, under_way: Mapping[str, Run[Any]]) -> bool:
         """The state is another. True if the team has come to its end. Raises what a look has raised."""
         self._messages = spoken(state.messages[state.since :])
         self._state = state
         self._under_way = under_way
+        if self._blocks:
+            await self._look_in_thread()
         self.look()
         self._raise_error()
         return self.reason is not None
@@ -100,8 +105,29 @@ class Watch:
         self._reached = max(self._reached, time)
         self.look()
 
+    async def _look_in_thread(self) -> None:
+        """What else would be looked at meanwhile is looked at afterwards: a look remembers what it has seen."""
+        look = self._look
+        if look is None or self.reason is not None or self.error is not None:
+            return
+
+        def termination() -> str | None:
+            return look(self)
+
+        self._is_asked = True
+        try:
+            self.reason = await self._ctx.in_thread(termination)
+        except RunCancelled:
+            raise
+        except Exception as error:
+            self.error = error
+        finally:
+            self._is_asked = False
+
     def look(self) -> None:
         """Asks the termination, and stops what is under way if it says so."""
+        if self._is_asked:
+            return
         if self._look is not None and self.reason is None and self.error is None:
             try:
                 self.reason = self._look(self)

@@ -59,6 +59,9 @@ class Termination:
     reads = False
     """It looks at what is being said: it is asked at each piece of it."""
 
+    blocks = False
+    """It may block: where a turn has ended, it is asked in a thread."""
+
     @property
     def times(self) -> tuple[float, ...]:
         """Seconds after the run's begin at which it is asked, whatever happens."""
@@ -93,6 +96,7 @@ class _Both(Termination):
         self._sign = sign
         self._decide = decide
         self.reads = any(part.reads for part in parts)
+        self.blocks = any(part.blocks for part in parts)
 
     @property
     def times(self) -> tuple[float, ...]:

@@ -132,21 +132,37 @@ class External(Termination):
 
 
 class Function(Termination):
-    """When `fn(view)` says so: a plain function that must not block, asked after each turn; see `View`.
+    """When `fn(view)` says so: a plain function, asked in a thread after each turn; see `View`.
 
     It returns True, a text that says why, or something false. `inside`: also ask it at each piece of what is being
-    said. One that raises fails the team. It is shared by all runs. Raises `ConfigurationError` for no function.
+    said, many times a second: then it is called on the run's loop, and must not block. One that raises fails the team.
+    It is shared by all runs. Raises `ConfigurationError` for no function.
     """
 
     def __init__(self, fn: Callable[[View], object], *, inside: bool = False) -> None:
         self.fn = checked.plain_function("what a Function is made of", fn)
         self.reads = bool(inside)
+        self.blocks = not self.reads
 
     def begin(self) -> Look:
+        return self._ask if self.reads else self._look_after_turns()
+
+    def _ask(self, view: View) -> str | None:
+        said = self.fn(view)
+        name = getattr(self.fn, "__name__", "a function")
+        return said if isinstance(said, str) and said else f"{name} has said so" if said else None
+
+    def _look_after_turns(self) -> Look:
+        """Other terminations beside it are looked at in between, on the loop: its last answer holds until then."""
+        asked_at: tuple[int, int] | None = None
+        said: str | None = None
+
         def look(view: View) -> str | None:
-            said = self.fn(view)
-            name = getattr(self.fn, "__name__", "a function")
-            return said if isinstance(said, str) and said else f"{name} has said so" if said else None
+            nonlocal asked_at, said
+            now = len(view.turns), len(view.messages)
+            if now != asked_at:
+                asked_at, said = now, self._ask(view)
+            return said
 
         return look
 

@@ -69,8 +69,9 @@ async def mcp_tools(
 
 async def _connected(connection: AsyncExitStack, client: Client, limit: float | None, name: str) -> list[Any]:
     """The tools of a server, which is connected until the end of `connection`. Raises `McpTimeout`."""
+    clock = asyncio.timeout(limit)
     try:
-        async with asyncio.timeout(limit) as clock:
+        async with clock:
             await connection.enter_async_context(client)
             return [tool async for tool in _listed(client)]
     except TimeoutError as error:
