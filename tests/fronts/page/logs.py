@@ -87,7 +87,7 @@ class RandomLog:
     def _fragment(self) -> None:
         run, call = self._any_run(), self._any_call()
         if (run, call) not in self._called_already:
-            self._add(events.ToolArgumentsDelta, run, call_id=call, fragment='{"a')
+            self._add(events.ToolArgumentsDelta, run, call_id=call, fragment='{"a', name="look")
 
     def _started(self) -> None:
         self._add(events.ToolStarted, self._any_run(), call_id=self._any_call())

@@ -156,7 +156,7 @@ export type Event =
   | (Said<"message.finished"> & { message: { role: string; parts: unknown[]; interrupted: boolean }; message_id: string })
   | (Said<"usage"> & { usage: Usage })
   | (Said<"tool.called"> & { call_id: string; name: string; arguments: string })
-  | (Delta<"tool.arguments.delta"> & { call_id: string; fragment: string })
+  | (Delta<"tool.arguments.delta"> & { call_id: string; fragment: string; name: string })
   | (Said<"tool.started"> & { call_id: string })
   | (Delta<"tool.progress"> & { call_id: string; text: string; data: unknown })
   | (Said<"tool.finished"> & {

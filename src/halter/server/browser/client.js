@@ -97,15 +97,10 @@ export class Fold {
   #load(state) {
     this.seq = state.seq
     this.#usage = state.usage
-    this.#fragments.clear()
     this.#runs = new Map(state.runs.map((run) => [run.run_id, { ...run }]))
     this.#messages = new Map(state.messages.map((message) => [message.message_id, { ...message }]))
-    this.#tools = new Map(state.tools.map((tool) => [keyOf(tool), { ...tool }]))
-    for (const tool of this.#tools.values()) {
-      if (tool.name) continue // the call is complete
-      this.#fragments.set(keyOf(tool), tool.arguments)
-      tool.arguments = ""
-    }
+    this.#tools = new Map(state.tools.map((tool) => [keyOf(tool), { ...tool, arguments: "" }]))
+    this.#fragments = new Map(state.tools.map((tool) => [keyOf(tool), tool.arguments])) // more may come
     this.#inputs = new Map(state.open.inputs.map((input) => [input.request_id, input]))
   }
 
@@ -124,7 +119,7 @@ export class Fold {
         Object.assign(this.#tool(event), { name: event.name, arguments: event.arguments })
         break
       case "tool.arguments.delta":
-        this.#tool(event)
+        this.#tool(event).name ||= event.name ?? ""
         this.#fragments.set(keyOf(event), (this.#fragments.get(keyOf(event)) ?? "") + event.fragment)
         break
       case "tool.started":
