@@ -35,11 +35,12 @@ def document(served: Served) -> Any:
     return schema
 
 
+ENDLESS = ("/v1/live",)  # a stream that ends with its client
 OPERATIONS = [
     (method.upper(), path)
     for path, item in create_app(agent()).openapi()["paths"].items()
     for method in item
-    if method in ("get", "post", "put", "patch", "delete")
+    if method in ("get", "post", "put", "patch", "delete") and path not in ENDLESS
 ]
 
 

@@ -5,6 +5,7 @@ Map of the files:
 - `app.py`: `create_app` and `mount`, what users call; `server.py`: everything that one app holds
 - `stream.py`: `EventStream`, the ASGI response; `frames.py`: events as SSE
 - `presence.py`: who is connected to a run; `ended.py`: runs whose log is gone
+- `live_runs.py`: all live runs in short
 - `port.py`: `RunStore`, the runs that a server knows; `memory/`: the store of one process
 - `starting.py`, `run_stream.py`: start a run for a request, wait for it, stream it; `extras.py`: what fronts ask beyond
 - `fronts/`: one file for each protocol of others' clients; its `__init__` is its map

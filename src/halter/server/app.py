@@ -29,11 +29,21 @@ from halter.server.routes.operations import operations_router
 from halter.server.routes.runs import runs_router
 from halter.server.routes.sessions import sessions_router
 from halter.server.routes.users import users_router
+from halter.server.routes.watching import watching_router
 from halter.server.server import Server, checked_runnables
 from halter.server.sole_process import SoleProcess
 from halter.sessions.sessions import Sessions
 
-ROUTERS = (runs_router, control_router, live_router, sessions_router, users_router, operations_router, *FRONTS)
+ROUTERS = (
+    runs_router,
+    watching_router,
+    control_router,
+    live_router,
+    sessions_router,
+    users_router,
+    operations_router,
+    *FRONTS,
+)
 GRACE = 10.0  # seconds
 MAX_RUNS = 1_000
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")

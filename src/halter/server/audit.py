@@ -48,6 +48,7 @@ class AuditLog:
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._entries: deque[AuditEntry] = deque(maxlen=IN_MEMORY)
+        self._last = 0.0  # the time of the newest entry: no two have the same, so that pages have no holes
         self._descriptor: int | None = None
         if path is not None:
             self._read_newest(Path(path))
@@ -79,8 +80,9 @@ class AuditLog:
         message: str | None = None,
     ) -> None:
         """Appends an entry; a disk that is full is logged, and stops nothing."""
+        self._last = max(time.time(), self._last + 1e-6)
         entry = AuditEntry(
-            at=time.time(),
+            at=self._last,
             tenant=tenant,
             actor=actor,
             action=action,
@@ -98,15 +100,21 @@ class AuditLog:
                 _logger.exception("the audit log cannot be written: %r", entry)
 
     def newest(
-        self, tenant: str, *, target: str | None = None, action: str | None = None, limit: int
+        self,
+        tenant: str,
+        *,
+        target: str | None = None,
+        action: str | None = None,
+        before: float | None = None,
+        limit: int,
     ) -> Sequence[AuditEntry]:
-        """The tenant's newest entries, the newest first."""
+        """The tenant's newest entries, the newest first; only those older than `before`."""
         found: list[AuditEntry] = []
         for entry in reversed(self._entries):
             if len(found) == limit:
                 break
             fits = (target is None or entry.target == target) and (action is None or entry.action == action)
-            if entry.tenant == tenant and fits:
+            if entry.tenant == tenant and fits and (before is None or entry.at < before):
                 found.append(entry)
         return found
 

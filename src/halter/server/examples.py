@@ -121,8 +121,15 @@ AUDIT: dict[str, Any] = {
             "mode": "immediate",
             "message": "not what I meant",
         }
-    ]
+    ],
+    "next": None,
 }
+LIVE = (
+    "event: live\n"
+    'data: {"type": "live", "runs": [{"id": "…", "agent": "poet", "status": "running", "tail": "A river ", …}]}\n\n'
+    "event: changed\n"
+    'data: {"type": "changed", "runs": [{"id": "…", "agent": "poet", "status": "cancelled", "receipt": {…}, …}]}\n\n'
+)
 EVENTS = (
     "id: 1789990000.0\nevent: snapshot\n"
     'data: {"type": "snapshot", "cursor": "1789990000.0", "run_id": "…", "status": "running", …}\n\n'

@@ -34,11 +34,12 @@ class AuditView(BaseModel):
 
 
 class AuditListView(BaseModel):
-    """Lines of the audit log, the newest first."""
+    """Lines of the audit log, the newest first. `next`: what to give as `before` for the next page."""
 
     model_config = like(examples.AUDIT)
 
     entries: list[AuditView]
+    next: float | None
 
 
 class UsageView(BaseModel):
@@ -89,13 +90,15 @@ class ReceiptView(BaseModel):
 
 
 class ChildView(BaseModel):
-    """A run under the run."""
+    """A run under the run. Times are seconds since the epoch."""
 
     id: str
     parent_id: str | None
     name: str
     kind: str
     status: str
+    started_at: float | None
+    ended_at: float | None
 
 
 class InputView(BaseModel):
@@ -226,7 +229,15 @@ def run_view(info: RunInfo, *, effective: bool | None = None) -> RunView:
         cancellation=_cancellation(info.cancellation),
         receipt=_receipt(info.receipt),
         children=[
-            ChildView(id=run.run_id, parent_id=run.parent_id, name=run.name, kind=run.kind, status=run.status)
+            ChildView(
+                id=run.run_id,
+                parent_id=run.parent_id,
+                name=run.name,
+                kind=run.kind,
+                status=run.status,
+                started_at=run.started_at,
+                ended_at=run.ended_at,
+            )
             for run in info.runs
             if run.parent_id is not None
         ],

@@ -1,6 +1,6 @@
 """The routes, one file for each group.
 
-- `runs.py`: start, look, stream; `control.py`: stop, answer, steer
+- `runs.py`: start, look, stream; `watching.py`: all live runs; `control.py`: stop, answer, steer
 - `sessions.py`: conversations; `users.py`: facts, and all of a user; `operations.py`: health, metrics, audit
 - `browser.py`: `client.js` and the dashboard; `live.py`: a run over a WebSocket
 - `answers.py`: what several routes answer

@@ -53,10 +53,14 @@ def operations_router(server: Server) -> APIRouter:
         who: Principal = Depends(may_admin),
         target: Annotated[str | None, Query(max_length=256, description="the id of a run or session")] = None,
         action: Annotated[str | None, Query(max_length=64, description="such as `run.cancel`")] = None,
+        before: Annotated[float | None, Query(description="`next` of the page before", allow_inf_nan=False)] = None,
         limit: Annotated[int, Query(ge=1, le=1_000, description="how many at most")] = 100,
     ) -> Any:
         """Lists who started, stopped, answered and deleted what, the newest first."""
-        found = server.audit.newest(who.tenant, target=target, action=action, limit=limit)
-        return AuditListView(entries=[AuditView(**msgspec.structs.asdict(entry)) for entry in found])
+        found = server.audit.newest(who.tenant, target=target, action=action, before=before, limit=limit)
+        return AuditListView(
+            entries=[AuditView(**msgspec.structs.asdict(entry)) for entry in found],
+            next=found[-1].at if len(found) == limit else None,
+        )
 
     return router
