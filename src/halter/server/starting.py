@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from starlette.types import Receive
 
@@ -16,6 +18,8 @@ from halter.server.problems import Problem
 from halter.server.server import Server
 from halter.server.stream import client_left
 from halter.server.views import run_view
+
+T = TypeVar("T")
 
 
 async def start(
@@ -80,15 +84,29 @@ async def until_over(server: Server, info: RunInfo, receive: Receive, wait: floa
         wait: seconds.
     """
     key = info.plan.key
-    waiting = asyncio.ensure_future(server.store.wait(key, wait))
+    await while_connected(server, key, receive, server.store.wait(key, wait))
+    return await server.store.get(key) or info
+
+
+async def while_connected(server: Server, key: RunKey, receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`, for which the client waits; `None` if it has gone: then its presence decides what becomes
+    of the run.
+
+    Args:
+        server: where the run is.
+        key: the run that the client waits for.
+        receive: of the request, whose end is the client's leaving.
+        work: what the client waits for; it is cancelled when the client leaves.
+    """
+    working = asyncio.ensure_future(work)
     listener = asyncio.ensure_future(client_left(receive))
     try:
         with connection_to(server.store.presence(key)) as connection:
-            await asyncio.wait((waiting, listener), return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done():
+            await asyncio.wait((working, listener), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
                 connection.keep()
     finally:
-        waiting.cancel()
+        working.cancel()
         listener.cancel()
-        await asyncio.wait((waiting, listener))
-    return await server.store.get(key) or info
+        await asyncio.wait((working, listener))
+    return None if working.cancelled() else working.result()

@@ -66,10 +66,12 @@ class FeedStream(Response):
         self._cursor = cursor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with connection_to(self._presence):
-            await self._run(receive, send)
+        with connection_to(self._presence) as connection:
+            if await self._run(receive, send):
+                connection.keep()
 
-    async def _run(self, receive: Receive, send: Send) -> None:
+    async def _run(self, receive: Receive, send: Send) -> bool:
+        """True if all was sent; False if the client has left."""
         writer = asyncio.ensure_future(self._write(send))
         listener = asyncio.ensure_future(client_left(receive))
         try:
@@ -80,8 +82,10 @@ class FeedStream(Response):
                 task.cancel()
             self._feed.close()
             await asyncio.wait(both)
-        if not writer.cancelled() and (error := writer.exception()) is not None and not isinstance(error, OSError):
+        error = None if writer.cancelled() else writer.exception()
+        if error is not None and not isinstance(error, OSError):
             raise error
+        return not writer.cancelled() and error is None
 
     async def _write(self, send: Send) -> None:
         opening = await opened_at(self._feed, self._cursor)
