@@ -54,19 +54,30 @@ docs: $(READY)
 bench: $(READY)
 	@$(BIN)/python -m bench $(BENCH)
 
+# Environments of their own: $(call set_up,directory,requirements)
+define set_up
+	@echo "Setting up $(1) ..."
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(1) && \
+		uv pip install --quiet --python $(1)/bin/python -r $(2) ; \
+	else \
+		$(PYTHON) -m venv $(1) && $(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2) ; \
+	fi
+endef
+
 PEERS := .venv-peers
 $(PEERS)/.ready: bench/frameworks/requirements.txt
-	@echo "Setting up $(PEERS) ..."
-	@if command -v uv >/dev/null 2>&1; then \
-		uv venv --quiet --allow-existing --python $(PYTHON) $(PEERS) && \
-		uv pip install --quiet --python $(PEERS)/bin/python -r $< ; \
-	else \
-		$(PYTHON) -m venv $(PEERS) && $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r $< ; \
-	fi
+	$(call set_up,$(PEERS),$<)
 	@touch $@
 
 bench-peers: $(READY) $(PEERS)/.ready
 	@$(BIN)/python -m bench.frameworks $(PEERS)/bin/python
+
+# Google's ADK, for the tests of the front that speaks its protocol: they skip without it.
+ADK := .venv-adk
+$(ADK)/.ready: tests/fronts/adk/requirements.txt
+	$(call set_up,$(ADK),$<)
+	@touch $@
 
 soak: $(READY)
 	@$(BIN)/python -m pytest -m soak --timeout=1800

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter
 
+from halter.server.fronts.adk.routes import adk_router
 from halter.server.server import Server
 
-FRONTS: tuple[Callable[[Server], APIRouter], ...] = ()
+FRONTS: tuple[Callable[[Server], APIRouter], ...] = (adk_router,)
