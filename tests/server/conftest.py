@@ -19,6 +19,7 @@ from halter.core.runnable import Runnable
 from halter.models.openai import OpenAIChat
 from halter.server import create_app
 from halter.server.http_protocol import PatientProtocol, listen_on
+from halter.server.websocket_protocol import GuardedSockets
 from halter.sessions import Sessions
 from halter.testing.wire_probe import WireProbe
 
@@ -114,7 +115,7 @@ def serve() -> Generator[Serve]:
 
     def serve_app(app: Any) -> Served:
         listening = listen_on("127.0.0.1", 0)
-        config = uvicorn.Config(app, http=PatientProtocol, log_config=None, access_log=False)
+        config = uvicorn.Config(app, http=PatientProtocol, ws=GuardedSockets, log_config=None, access_log=False)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from halter.errors import ConfigurationError
 from halter.server.http_protocol import KEEP_ALIVE, PatientProtocol, listen_on
+from halter.server.websocket_protocol import GuardedSockets
 
 LAST_RESORT = 15.0  # seconds after the grace: then a task that refuses to end does not keep the process
 _logger = logging.getLogger("halter.server")
@@ -49,6 +50,7 @@ def serve(app: FastAPI, address: Address, *, grace: float, on_ready: Callable[[s
     config = uvicorn.Config(
         app,
         http=PatientProtocol,
+        ws=GuardedSockets,
         log_config=None,
         access_log=False,
         server_header=False,
