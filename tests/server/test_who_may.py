@@ -134,7 +134,8 @@ def test_a_tenant_has_as_many_runs_and_streams_as_it_may(
     assert (refused.status_code, int(refused.headers["retry-after"]) > 0) == (429, True)
     assert served.client.post("/v1/runs", json={**body, "id": "b"}, headers=blue).status_code == 201
     with served.client.stream("GET", "/v1/runs/r/events", headers=red) as stream:
-        assert next(stream.iter_lines())
+        lines = stream.iter_lines()  # kept: an iterator that is collected closes its connection
+        assert next(lines)
         assert served.client.get("/v1/runs/r/events", headers=red).status_code == 429
     for whose in (red, blue):
         served.client.post("/v1/cancel?wait=5", json={"all": True}, headers=whose)
