@@ -164,6 +164,59 @@ def test_a_deleted_user_is_stopped_and_forgotten_with_all_runs_and_nobody_else_i
     assert served.client.delete("/v1/users/ann", headers=red).json() == {"sessions": 0}
 
 
+def test_whoever_makes_or_changes_a_session_is_in_the_audit_log(serve: Serve, keys: KeyFile) -> None:
+    served = serve(Agent(Scripted("Hi."), name="agent"), auth=keys)
+    red = {"Authorization": f"Bearer {keys.add('root', tenant='red', scopes=('run', 'read', 'admin'))}"}
+
+    def send(method: str, path: str, body: Any = None) -> Any:
+        answer = served.client.request(method, path, json=body, headers=red)
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    send("POST", "/v1/sessions", {"id": "chat", "user": "ann"})
+    send("PATCH", "/v1/sessions/chat", {"title": "Tea", "tags": ["x"]})
+    send("POST", "/v1/sessions/chat/fork", {"to": "fork"})
+    send("POST", "/v1/sessions/chat/rewind", {"to": 0})
+    export = send("GET", "/v1/sessions/chat/export")
+    made = send("POST", "/v1/sessions/import", {"export": export, "id": "again"})
+    send("DELETE", "/v1/sessions/chat")
+    send("POST", "/v1/sessions/import", {"export": export})
+    send("DELETE", "/v1/users/ann/facts")
+    send("DELETE", "/v1/users/ann")
+    entries = send("GET", "/v1/audit")["entries"]
+    assert [(each["action"], each["target"], each["effect"]) for each in reversed(entries)] == [
+        ("session.create", "chat", "created"),
+        ("session.update", "chat", "changed: title, tags"),
+        ("session.fork", "chat", "fork"),
+        ("session.rewind", "chat", "0 messages left"),
+        ("session.import", "again", "0 messages imported"),
+        ("session.delete", "chat", "deleted"),
+        ("session.import", "chat", "0 messages imported"),
+        ("user.delete_facts", "ann", "0 facts deleted"),
+        ("user.delete", "ann", "3 sessions deleted"),
+    ]
+    assert {each["actor"] for each in entries} == {"root"}
+    assert (made["id"], made["user"], made["title"]) == ("again", "ann", "Tea")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"export": {}}, 422),
+        ({"export": {"session": {"id": "../x"}}}, 422),
+        ({"export": {"session": 7}, "id": "x"}, 422),
+        ({"export": {"format": "halter.session", "version": 99, "session": {"id": "x"}, "messages": []}}, 422),
+        ({"export": {"format": "halter.session", "version": 1, "session": {"id": "there"}, "messages": []}}, 409),
+    ],
+)
+def test_an_export_that_cannot_be_imported_makes_nothing(serve: Serve, body: dict[str, Any], status: int) -> None:
+    served = serve(Agent(Scripted("Hi."), name="agent"))
+    assert served.client.post("/v1/sessions", json={"id": "there"}).status_code == 201
+    answer = served.client.post("/v1/sessions/import", json=body)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
+    assert [each["id"] for each in served.client.get("/v1/sessions").json()["sessions"]] == ["there"]
+
+
 def test_a_deleted_session_takes_its_runs_and_their_events_along(serve: Serve) -> None:
     served = serve(Agent(Scripted("A secret."), name="agent"))
     assert ask(served, {}, id="r", session="chat").json()["text"] == "A secret."

@@ -130,6 +130,31 @@ class SessionChangesBody(Body):
     metadata: dict[str, Any] | None = None
 
 
+class ImportBody(Body):
+    """A session to make of an export, of this server or another one."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "trip-again",
+                    "export": {
+                        "format": "halter.session",
+                        "version": 1,
+                        "session": {"id": "trip", "user": "ann"},
+                        "messages": [{"role": "user", "parts": [{"type": "text", "text": "Write on rivers."}]}],
+                    },
+                }
+            ]
+        },
+    )
+
+    export: dict[str, Any] = Field(description="what GET /v1/sessions/{id}/export gave")
+    id: Identifier | None = Field(None, description="the new session's id, if it is to be another one")
+
+
 class ForkBody(Body):
     """A new session that begins as another one did."""
 

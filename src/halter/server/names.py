@@ -72,6 +72,13 @@ class Names(msgspec.Struct, frozen=True):
         about = data["session"]
         return {**data, "session": {**about, "id": self.bare(about["id"]), "user": self.bare_or_none(about["user"])}}
 
+    def in_import(self, data: dict[str, Any]) -> dict[str, Any]:
+        """An export that a client sends, with its user as this tenant's."""
+        given = data.get("session")
+        about = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        user = about.get("user")
+        return {**data, "session": {**about, "user": self.stored(user)}} if isinstance(user, str) else data
+
     def in_user_export(self, data: dict[str, Any]) -> dict[str, Any]:
         """All that is kept of a user."""
         return {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from halter.core.ids import new_id
 from halter.errors import SessionNotFound, UsageError
 from halter.server import examples
-from halter.server.bodies import ID, ForkBody, RewindBody, SessionBody, SessionChangesBody
+from halter.server.bodies import ID, ForkBody, ImportBody, RewindBody, SessionBody, SessionChangesBody
 from halter.server.principal import Principal
 from halter.server.problems import Problem, ProblemRoute
 from halter.server.routes.answers import Limit, OfSession, OfTag, OfUser, problems, shown_as
@@ -76,6 +77,17 @@ def sessions_router(server: Server) -> APIRouter:
                 tags=body.tags,
                 metadata=body.metadata,
             )
+        server.record(who, "session.create", id, "created")
+        return view(made, who)
+
+    @router.post("/v1/sessions/import", status_code=201, response_model=SessionView, responses=problems(409))
+    async def import_session(body: ImportBody, who: Principal = Depends(may_run)) -> Any:
+        """Makes a session of an export, under its old id or another one."""
+        id = body.id or _old_id(body.export)
+        data = server.names(who.tenant).in_import(body.export)
+        async with a_taken_id_is_a_conflict(id, who):
+            made = await sessions.import_(data, id=stored(id, who))
+        server.record(who, "session.import", id, f"{made.messages} messages imported")
         return view(made, who)
 
     @router.get("/v1/sessions", response_model=SessionListView, responses=problems())
@@ -100,7 +112,9 @@ def sessions_router(server: Server) -> APIRouter:
     async def update_session(id: SessionId, body: SessionChangesBody, who: Principal = Depends(may_run)) -> Any:
         """Changes what is given."""
         changes = body.model_dump(exclude_unset=True, exclude_none=True)
-        return view(await sessions.update(stored(id, who), **changes), who)
+        changed = await sessions.update(stored(id, who), **changes)
+        server.record(who, "session.update", id, f"changed: {', '.join(changes) or 'nothing'}")
+        return view(changed, who)
 
     @router.get("/v1/sessions/{id}/messages", response_model=MessagesView, responses=problems(404))
     async def get_messages(
@@ -156,3 +170,12 @@ def sessions_router(server: Server) -> APIRouter:
         return HitListView(hits=[hit_view(each, server.names(who.tenant)) for each in found])
 
     return router
+
+
+def _old_id(export: dict[str, Any]) -> str:
+    """The id of the exported session. Raises `Problem` 422 for one that no client could use."""
+    about = export.get("session")
+    id: object = cast("dict[str, Any]", about).get("id") if isinstance(about, dict) else None
+    if not isinstance(id, str) or re.search(ID, id) is None:
+        raise Problem(422, f"export.session.id must be the id of a session, not {id!r}; or give `id`", code="invalid")
+    return id
