@@ -80,7 +80,7 @@ $(ADK)/.ready: tests/fronts/adk/requirements.txt
 	@touch $@
 
 soak: $(READY)
-	@$(BIN)/python -m pytest -m soak --timeout=1800
+	@HALTER_MANY_EXAMPLES=10 $(BIN)/python -m pytest -m "soak or hypothesis" --timeout=1800
 
 # Only for maintainers, with uv: resolves the lock file anew.
 lock:

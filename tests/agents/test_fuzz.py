@@ -35,7 +35,7 @@ from halter.tools import FunctionTool, ToolContext, ToolError
 
 from .conversations import bodies_of, check_bodies, check_by_sdk, check_history
 
-SEEDS = 2_000
+SEEDS = 500
 BLOCKS = 10
 BY_SDK = 25  # one in so many is also read by the SDKs' types
 DEPTH = 3

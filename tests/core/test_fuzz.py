@@ -21,7 +21,7 @@ from halter import CancellationToken, CancelMode, CancelReason, Run, RunContext,
 from halter.core.home import LIVE
 from halter.testing import VirtualTimeLoop
 
-SEEDS = 3_000
+SEEDS = 1_000
 BLOCKS = 10
 SOAK = 50_000
 DEPTH = 3

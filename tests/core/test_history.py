@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from halter.core.history import LOST, MARKER, NOT_RUN, for_model, paired, seal, seal_lost
 from halter.messages import PAUSED, Message, Part, Text, ToolCall, ToolResult
 
+from ..sizes import examples
+
 
 def asked(*ids: str, text: str = "", interrupted: bool = False) -> Message:
     words: tuple[Part, ...] = (Text(text),) if text else ()
@@ -189,7 +191,7 @@ MESSAGES = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(MESSAGES)
 def test_any_conversation_is_told_in_a_form_that_holds(messages: list[Message]) -> None:
     """Each call has one result, in the very next message; nothing is empty; telling it again changes nothing."""
@@ -210,7 +212,7 @@ def test_any_conversation_is_told_in_a_form_that_holds(messages: list[Message]) 
 
 
 @given(MESSAGES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_pairing_loses_no_words_and_invents_none(messages: list[Message]) -> None:
     """Only results that no call has asked for, and second ones, are left out, and messages that say nothing."""
     kept = [each.message for each in paired(messages)]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from halter.facts.changes import MOST_CHANGES, Changes, Held, Replacement, beyond, held
 from halter.sessions.records import Fact
 
+from ..sizes import examples
 from .parts import ANN, fact
 
 NOW = 100.0
@@ -113,7 +114,7 @@ answers = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(60))
 @given(answers, st.integers(1, 6))
 def test_whatever_is_answered_each_fact_is_short_new_and_there_once(changes: Changes, most: int) -> None:
     made_of = beyond(KNOWN, made(changes), most)

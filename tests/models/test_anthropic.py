@@ -26,6 +26,8 @@ from halter.request import ModelRequest, OnlyTool, OutputSchema, Settings, ToolS
 from halter.testing import HANG, Answer, MemorySource, run
 from halter.testing.wire_probe import WireProbe
 
+from ..sizes import examples
+
 KEY = "sk-ant-very-secret-key"
 MARK = "anthropic:api.anthropic.com"
 VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN")
@@ -354,7 +356,7 @@ ANSWERS = st.builds(
 
 
 @given(st.lists(USERS | TOOLS_SAID | ANSWERS, max_size=8))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(60))
 def test_whatever_a_stop_leaves_is_a_conversation_that_the_api_takes(messages: list[Message]) -> None:
     """Turns alternate and say something, each call has its one result next to it, and no message was changed."""
     before = json.dumps([[str(part) for part in message.parts] for message in messages])

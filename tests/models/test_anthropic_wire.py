@@ -23,6 +23,7 @@ from halter.errors import (
 from halter.messages import Message, Opaque, Reasoning, Refusal, Text, ToolCall, Usage
 from halter.models.anthropic.wire import AnthropicWire
 
+from ..sizes import examples
 from .recording_reply import Decoded, RecordingReply
 from .recording_reply import decode as decode_as
 
@@ -486,7 +487,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(40))
 def test_any_json_at_all_gives_a_message_or_one_of_our_errors(value: Any, block: Any) -> None:
     """Our own words in the wrong places, streamed or whole; and what comes out can be encoded again."""
     raw = [value, *({"type": kind, "index": 0, "content_block": block, "delta": value} for kind in KINDS[:5])]

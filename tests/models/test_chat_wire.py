@@ -22,6 +22,7 @@ from halter.errors import (
 from halter.messages import Message, Opaque, ToolCall, Usage
 from halter.models.chat.wire import ChatWire
 
+from ..sizes import examples
 from .recording_reply import WIRE, Decoded, RecordingReply, decode, decode_frames
 
 DONE = b"[DONE]"
@@ -573,7 +574,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(40))
 def test_any_json_at_all_gives_a_message_or_one_of_our_errors(value: Any) -> None:
     """Our own words in the wrong places, streamed or whole; and what comes out can be encoded again."""
     frame = json.dumps(value).encode()

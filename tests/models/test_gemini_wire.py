@@ -22,6 +22,7 @@ from halter.messages import Opaque, Part, Reasoning, Refusal, Text, ToolCall, Us
 from halter.models.gemini.wire import GeminiWire
 from halter.testing import split_sweep
 
+from ..sizes import examples
 from .recording_reply import Decoded, RecordingReply
 from .recording_reply import decode as decode_with
 
@@ -378,7 +379,7 @@ def test_any_cut_of_a_stream_with_everything_gives_the_same_message() -> None:
 
 
 @given(end=st.integers(0, len(STREAM)), garbage=st.binary(max_size=40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_any_prefix_of_a_stream_gives_a_prefix_of_its_answer(end: int, garbage: bytes) -> None:
     """Whatever follows it: no exception but ours, no part that was not sent, and no end that was not there."""
     whole = decode([STREAM])
@@ -394,7 +395,7 @@ def test_any_prefix_of_a_stream_gives_a_prefix_of_its_answer(end: int, garbage: 
 @given(
     frames=st.lists(st.sampled_from([*PIECES, b"garbage", b'{"a": 1}', b"[]", {"error": {"code": 500}}]), max_size=8)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_frames_in_any_order_with_garbage_between_them_give_a_message_or_one_of_our_errors(frames: list[Any]) -> None:
     decode_frames(*frames)
 
@@ -410,7 +411,7 @@ JSON = st.recursive(
 
 
 @given(value=JSON)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_any_json_at_all_gives_a_message_or_one_of_our_errors(value: Any) -> None:
     """As a frame, as a whole body, inside an answer, and as an error's body."""
     data = json.dumps(value).encode()
@@ -422,7 +423,7 @@ def test_any_json_at_all_gives_a_message_or_one_of_our_errors(value: Any) -> Non
 
 
 @given(data=st.binary(max_size=200), cut=st.integers(0, 200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_any_bytes_at_all_give_a_message_or_one_of_our_errors(data: bytes, cut: int) -> None:
     decode([data[:cut], data[cut:]])
     decode_whole(data)

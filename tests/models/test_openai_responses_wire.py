@@ -19,6 +19,7 @@ from halter.models.responses.wire import ResponsesWire
 from halter.request import ModelRequest
 from halter.testing.wire_probe import WireProbe
 
+from ..sizes import examples
 from .recording_reply import Decoded, RecordingReply, decode
 
 WIRE = ResponsesWire("openai-responses:test", provider="responses:test", key="sk-very-secret")
@@ -378,7 +379,7 @@ FIELDS = st.sampled_from(
 
 
 @given(st.lists(st.tuples(KINDS, st.dictionaries(FIELDS, VALUES, max_size=6)), max_size=6))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(40))
 def test_any_events_at_all_give_a_message_or_one_of_our_errors(events: list[tuple[str, dict[str, Any]]]) -> None:
     """Known kinds of events with fields of any shape; and what came of them can be sent in the next turn."""
     message = frames(*[json.dumps({"type": f"response.{kind}", **fields}).encode() for kind, fields in events]).message

@@ -26,6 +26,7 @@ from halter.models.compatible import COMPATIBLE
 from halter.request import ModelRequest
 from halter.testing import split_sweep
 
+from ..sizes import examples
 from .recording_reply import WIRE, Decoded, decode
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "recorded-streams" / "openai-chat"
@@ -148,13 +149,14 @@ def facts_of(decoded: Decoded) -> dict[str, Any]:
 # --- the facts ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("cuts", [100, pytest.param(1_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", NAMES)
-def test_any_cut_of_a_recorded_stream_gives_the_same_message(name: str) -> None:
+def test_any_cut_of_a_recorded_stream_gives_the_same_message(name: str, cuts: int) -> None:
     """A small stream is cut at each byte, a large one at places all over; both at random and into single bytes."""
     body = read(name)
     every = 1 if len(body) <= SMALL else len(body) // 128
-    tried = split_sweep(decode, body, every=every, cuts=1000)
-    assert tried > 1000
+    tried = split_sweep(decode, body, every=every, cuts=cuts)
+    assert tried > cuts
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -273,7 +275,7 @@ def test_the_next_turn_is_the_same_from_a_message_that_was_stored(name: str) -> 
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(30))
 def test_any_part_of_any_recording_with_garbage_in_it_gives_a_message_or_one_of_our_errors(data: st.DataObject) -> None:
     """Cut off anywhere, garbage between frames or inside them, in reads of any size: nothing else is ever raised."""
     body = read(data.draw(st.sampled_from([name for name in NAMES if len(read(name)) < 100_000])))

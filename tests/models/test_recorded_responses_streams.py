@@ -111,13 +111,14 @@ def facts_of(message: Message) -> dict[str, Any]:
 # --- the facts ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("cuts", [100, pytest.param(1_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", NAMES)
-def test_any_cut_of_a_recorded_stream_gives_the_same_message(name: str) -> None:
+def test_any_cut_of_a_recorded_stream_gives_the_same_message(name: str, cuts: int) -> None:
     """A small stream is cut at each byte, a large one at places all over; both at random and into single bytes."""
     body = read(name)
     every = 1 if len(body) <= SMALL else len(body) // 128
-    tried = split_sweep(decoded, body, every=every, cuts=1000)
-    assert tried > 1000
+    tried = split_sweep(decoded, body, every=every, cuts=cuts)
+    assert tried > cuts
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,6 +10,8 @@ from halter.messages import Image, Message, Text, ToolCall, ToolResult
 from halter.sessions.cutting import whole_cut
 from halter.sessions.titles import LONGEST, first_words
 
+from ..sizes import examples
+
 HI, BYE = Message.user("hi"), Message.assistant("bye")
 
 
@@ -66,7 +68,7 @@ def is_whole(messages: list[Message], at: int) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(MESSAGES, max_size=12), st.data())
 def test_of_all_cuts_that_tear_nothing_apart_it_is_the_last(messages: list[Message], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(messages)))

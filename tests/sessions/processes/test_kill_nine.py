@@ -34,6 +34,7 @@ from .recordings import WHOLE_TURN, mode
 AT_ONCE = 4
 POINTS = 10  # of each test
 ROUNDS = 5
+ORDINARY = 2  # of them; the others are left to `make soak`
 FEWEST_BORDERS = 15  # before and after changes in the store, in one turn
 REPAIRING = 12  # of the same, until a process that repairs a turn first has begun its own
 AFTER_THE_END = 0.03  # seconds; as long after its last word is a process killed at the latest
@@ -305,7 +306,9 @@ async def _go_on_all(case: Case, found: Sequence[Found]) -> None:
     await asyncio.gather(*(go_on(case, each.child.job.session, each) for each in found))
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize(
+    "number", [*range(ORDINARY), *(pytest.param(each, marks=pytest.mark.soak) for each in range(ORDINARY, ROUNDS))]
+)
 def test_killed_at_any_point_it_has_lost_nothing_that_had_ended(
     number: int, where: str, mother: Mother, wire: WireProbe
 ) -> None:
