@@ -160,7 +160,7 @@ class Agent(Runnable[T]):
         self.answer: AnswerType[T] | None = None if output is None else AnswerType(output)
         self.output_retries = checked.whole("output_retries", output_retries, at_least=0)
         self.further_instructions = ""  # of one request, told after its own
-        self._schema = self.answer.schema if self.answer is not None else None
+        self._asked_schema: OutputSchema | None = None  # of one request, instead of that of its answer
         self._check_features()
 
     def _check_features(self) -> None:
@@ -179,7 +179,7 @@ class Agent(Runnable[T]):
     @property
     def schema(self) -> OutputSchema | None:
         """What its answers are held to."""
-        return self._schema
+        return self.answer.schema if self.answer is not None else self._asked_schema
 
     def as_tool(self, *, name: str | None = None, description: str | None = None) -> FunctionTool[..., Any]:
         """This agent as a tool of another; see `halter.tools.as_tool`."""
@@ -229,7 +229,7 @@ class Agent(Runnable[T]):
         other.settings = settings.over(self.settings)
         other.further_instructions = checked.text("instructions", instructions)
         if output is not None:
-            other.answer, other._schema = None, output
+            other.answer, other._asked_schema = None, output
         other._check_features()
         return other
 
