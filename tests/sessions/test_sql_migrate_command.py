@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from halter.cli.main import run_command
 from halter.errors import SessionsUnavailable
 from halter.sessions import Sessions
 from halter.sessions.sql.migrations import NEWEST, SQLITE, migrate
@@ -18,7 +23,7 @@ from halter.sessions.sql.sqlite import _engine
 from ..services.postgres import Postgres
 
 
-def halter(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def as_a_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "halter", "sessions", *arguments],
         capture_output=True,
@@ -29,9 +34,17 @@ def halter(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
+def halter(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same without a process, in a thread that has no event loop."""
+    command, out, err = ["sessions", *arguments], io.StringIO(), io.StringIO()
+    with patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(err), ThreadPoolExecutor(1) as pool:
+        code = pool.submit(run_command, command).result(45)
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+
+
 def test_migrate_makes_the_tables_and_says_what_it_did(tmp_path: Path) -> None:
     file = str(tmp_path / "a.db")
-    first, again = halter("migrate", file), halter("migrate", HALTER_SESSIONS=file)
+    first, again = as_a_process("migrate", file), halter("migrate", HALTER_SESSIONS=file)
     assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
     assert first.stdout == f"the session file {file!r}: version {NEWEST}, tables made\n"
     assert again.stdout == f"the session file {file!r}: version {NEWEST}, nothing to do\n"
