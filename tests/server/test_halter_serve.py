@@ -122,6 +122,58 @@ def test_a_closed_terminal_ends_the_server_as_sigterm_does(start: Start, wire: W
     wire.assert_closed()
 
 
+STUBBORN = """
+import asyncio
+from halter import Agent, tool
+from halter.models.scripted import Scripted, calls
+
+@tool
+async def stay() -> str:
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+agent = Agent(Scripted(calls("stay"), "Done."), name="agent", tools=[stay])
+"""
+
+
+def test_a_third_ctrl_c_ends_the_process_even_if_a_tool_refuses_to_end(start: Start) -> None:
+    process, served = start(STUBBORN, "--grace", "60s")
+    served.start(id="r")
+    with served.events("r", **{"Last-Event-ID": "0"}) as frames:
+        next(frame for frame in frames if frame.event == "tool.started")
+    for status in (503, None, None):
+        process.send_signal(signal.SIGINT)
+        while status is not None and served.client.get("/readyz").status_code != status:
+            time.sleep(0.01)
+        time.sleep(0.1)  # two signals that come together are one
+    assert process.wait(5) == 1
+
+
+def test_the_commands_that_the_server_prints_start_stream_and_stop_a_run(
+    tmp_path: Path, wire: WireProbe, start: Start
+) -> None:
+    process, served = start(app(wire.url("stall")))
+    assert process.stdout is not None
+    printed = "".join(process.stdout.readline() for _ in range(6)).replace("\\\n", " ").splitlines()
+    commands = {line.split()[0]: line.split(maxsplit=1)[1] for line in printed}
+    assert list(commands) == ["open", "start", "stream", "stop", "list"]
+    assert commands["open"].split()[0] == served.url + "/"
+
+    def curl(name: str, *options: str) -> str:
+        command = commands[name].replace("curl", f"curl -s {' '.join(options)}")
+        return subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True, timeout=20).stdout
+
+    assert json.loads(curl("start"))["id"] == "first"
+    wire.wait("token")
+    assert "event: snapshot" in curl("stream", "--max-time 1")
+    assert json.loads(curl("stop"))["status"] == "cancelled"
+    halter = f"{sys.executable} -m {commands['list']}"
+    assert "first" in subprocess.run(halter.split(), check=False, capture_output=True, text=True, timeout=20).stdout
+
+
 def test_logs_are_json_lines_if_asked_for(start: Start, wire: WireProbe) -> None:
     process, served = start(app(wire.url("stall")), "--grace", "0s", "--log-format", "json")
     served.start(id="r")

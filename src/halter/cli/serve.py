@@ -190,11 +190,14 @@ def _whole(name: str, text: str, *, most: int) -> int:
 def _greet(url: str, runnables: dict[str, Any], *, has_keys: bool) -> None:
     first = next(iter(runnables))
     key = " -H 'Authorization: Bearer …'" if has_keys else ""
+    json = " -H 'Content-Type: application/json'"
     print(f"Serving {', '.join(runnables)} at {url}  (Ctrl-C stops)")
-    print(f"  stream  curl -N {url}/v1/runs{key} -H 'Content-Type: application/json' \\")
-    print(f'            -d \'{{"agent": "{first}", "input": "Hello", "stream": true, "id": "first"}}\'')
-    print(f"  stop    curl -X POST {url}/v1/runs/first/cancel{key}")
-    print(f"  read    {url}/docs", flush=True)
+    print(f"  open    {url}/  and  {url}/docs")
+    print(f"  start   curl {url}/v1/runs{key}{json} \\")
+    print(f'            -d \'{{"agent": "{first}", "input": "Hello", "id": "first"}}\'')
+    print(f"  stream  curl -N {url}/v1/runs/first/events{key}")
+    print(f"  stop    curl -X POST '{url}/v1/runs/first/cancel?wait=5'{key}")
+    print(f"  list    halter runs ls --url {url}", flush=True)
 
 
 def add_keys(group: argparse.ArgumentParser) -> None:

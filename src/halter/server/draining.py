@@ -1,6 +1,6 @@
 """SIGTERM: no new runs, live runs get the grace, then they are stopped, and only then does the server exit.
 
-The first signal begins this; the second one ends the grace at once; the third goes to whoever handled signals before.
+The first signal begins this; the second one ends the grace at once; the third ends the process.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Draining:
         before: Callable[[int, FrameType | None], object] = self._before[number]
         if self._signals >= 3:
             before(number, frame)
+            self._server.on_forced()
         else:
             self._loop.call_soon_threadsafe(self._begin, lambda: before(number, None))
 
@@ -81,7 +82,12 @@ class Draining:
         server = self._server
         server.is_draining = True
         if server.store.live:
-            _logger.info("draining: %d live runs have %g s", server.store.live, self._grace)
+            _logger.info(
+                "shutting down: %d live %s %g s to end; a second signal stops them now, a third one ends the process",
+                server.store.live,
+                "run has" if server.store.live == 1 else "runs have",
+                self._grace,
+            )
         until = asyncio.get_running_loop().time() + self._grace
         while server.store.live and not self._hurry.is_set():
             left = until - asyncio.get_running_loop().time()

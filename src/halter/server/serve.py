@@ -19,6 +19,7 @@ from halter.errors import ConfigurationError
 from halter.server.http_protocol import KEEP_ALIVE, PatientProtocol, listen_on
 from halter.server.websocket_protocol import GuardedSockets
 
+FORCED = 0.5  # seconds after the third signal, in which what is sealed is still stored
 LAST_RESORT = 15.0  # seconds after the grace: then a task that refuses to end does not keep the process
 _logger = logging.getLogger("halter.server")
 
@@ -59,6 +60,7 @@ def serve(app: FastAPI, address: Address, *, grace: float, on_ready: Callable[[s
     )
     server = _Server(config, ready=lambda: on_ready(url))
     app.state.halter.on_drained = lambda: _end_in_the_end(LAST_RESORT)
+    app.state.halter.on_forced = lambda: _end_in_the_end(FORCED)
     _hang_up_as_terminate()
     server.run(sockets=[listening])
     return 0

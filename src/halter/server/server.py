@@ -75,6 +75,7 @@ class Server:
         self.is_draining = False
         self.is_ready = False
         self.on_drained: Callable[[], object] = lambda: None  # called when all runs are over, before the process ends
+        self.on_forced: Callable[[], object] = lambda: None  # called when the process is to end without waiting
         self._auth = auth
 
     # --- who asks -------------------------------------------------------------------------------------------
