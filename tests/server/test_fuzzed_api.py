@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from starlette.requests import HTTPConnection
 
 from halter import Agent
 from halter.models.scripted import Scripted
-from halter.server import create_app
+from halter.server import Principal, create_app
 
 from .conftest import Serve, Served
 
@@ -80,6 +82,7 @@ def test_no_request_that_the_document_allows_gets_an_answer_that_it_does_not(ser
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1_200)
 def test_nor_do_thousands_of_them(serve: Serve) -> None:
     served = serve(agent())
     served.start(id="there", session="there")
@@ -87,21 +90,35 @@ def test_nor_do_thousands_of_them(serve: Serve) -> None:
     assert served.client.get("/readyz").status_code == 200
 
 
+async def tenant_of_header(request: HTTPConnection) -> Principal:
+    return Principal(tenant=request.headers.get("tenant", "nobody"))
+
+
 @pytest.mark.soak
+@pytest.mark.timeout(1_200)
 def test_nor_do_sequences_of_requests_that_use_what_earlier_ones_have_made(serve: Serve) -> None:
-    served = serve(agent())
+    served = serve(agent(), auth=tenant_of_header)
     machine = document(served).as_state_machine()
+    tenants = itertools.count()
 
     class Sequences(machine):  # type: ignore[misc, valid-type]
+        def setup(self) -> None:
+            self.tenant = f"t{next(tenants)}"  # nothing is there yet: what a sequence does depends on it alone
+
         def get_call_kwargs(self, case: Any) -> dict[str, Any]:
-            return {"timeout": TIMEOUT}
+            return {"timeout": TIMEOUT, "headers": {"tenant": self.tenant}}
 
         def validate_response(self, response: Any, case: Any, **_: Any) -> None:
             case.validate_response(response, checks=CHECKS)
 
     Sequences.run(
         settings=settings(
-            max_examples=200, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=200,
+            stateful_step_count=10,
+            deadline=None,
+            database=None,
+            phases=(Phase.explicit, Phase.generate),
+            suppress_health_check=list(HealthCheck),
         )
     )
     assert served.client.get("/readyz").status_code == 200
