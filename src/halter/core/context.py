@@ -200,9 +200,10 @@ class RunContext:
         """Counts a call of a tool that is about to begin. Raises `RunCancelled` if the budget has none left."""
         admit_tool(self._execution)
 
-    def is_too_far_ahead(self) -> bool:
-        """True if `drain` would wait: asked after each read, so that a read in time costs no coroutine."""
-        return self._execution.log.is_too_far_ahead()
+    @property
+    def is_too_far_ahead(self) -> Callable[[], bool]:
+        """Asks whether `drain` would wait. Kept by who asks after each read, so that a read in time costs little."""
+        return self._execution.log.is_too_far_ahead
 
     async def drain(self) -> None:
         """Waits while every reader is far behind: the one place where readers slow a run down.

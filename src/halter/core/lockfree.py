@@ -50,10 +50,10 @@ class TaskWaker:
         self._thread = _thread.get_ident()
         self.future: asyncio.Future[None] = self._loop.create_future()
 
-    def serves(self, task: asyncio.Task[Any]) -> bool:
-        """True if `task`, which made it, is the task that runs here and now."""
+    def serves(self, task: asyncio.Task[Any] | None) -> bool:
+        """True if `task`, which made it, is the task that runs here and now; `None`: it is gone."""
         # Not `get_running_loop`, which asks the kernel for the process id (CPython before 3.12).
-        return _thread.get_ident() == self._thread and asyncio.current_task(self._loop) is task
+        return task is not None and _thread.get_ident() == self._thread and asyncio.current_task(self._loop) is task
 
     def renew(self) -> asyncio.Future[None]:
         """A future for the next wait. A late wake-up of the last one may end it early: look again."""

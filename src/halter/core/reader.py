@@ -96,7 +96,8 @@ class Cursor:
     def _refill(self) -> Event | None:
         """The next event that is there already; `None` if there is none yet, or no more."""
         execution = self._execution
-        if not self._cell and not self._is_behind():
+        head = execution.log.head
+        if not self._cell and not self.seen < head >= execution.first_seq:
             return None
         # Looked at in each turn: a stop may come between any two of these lines.
         while not self._cell or self._past_cut or self._skip_to_cut():
@@ -145,11 +146,7 @@ class Cursor:
                 return True
             if not self._past_cut and execution.is_cut:
                 return execution.stop is not None and execution.stop.cut_seq is not None
-        return self._is_behind()
-
-    def _is_behind(self) -> bool:
-        execution = self._execution
-        return execution.log.head > self.seen and execution.log.head >= execution.first_seq
+        return self.seen < execution.log.head >= execution.first_seq
 
     def close(self) -> None:
         """Reads no more, and slows nothing down any more."""
@@ -188,7 +185,9 @@ class Cursor:
             if not self.is_active:
                 require_asyncio("`for event in run` in a thread")
                 self._begin()
-            waker = self._waker_here()
+            waker = self._waker
+            if waker is None or not waker.serves(self._reading_task()):
+                waker = self._new_waker()
             log = self._execution.log
             if log.head > self.seen:
                 await asyncio.sleep(0)  # a batch has been read: let others run before the next
@@ -221,11 +220,8 @@ class Cursor:
             raise BusyError("this cursor is being read already; run.events() gives another reader")
         self._waits = True
 
-    def _waker_here(self) -> TaskWaker:
+    def _new_waker(self) -> TaskWaker:
         """This task's waker, kept from one wait to the next."""
-        waker, reading = self._waker, self._reading_task()
-        if waker is not None and reading is not None and waker.serves(reading):
-            return waker
         waker = self._waker = TaskWaker()
         task = asyncio.current_task()
         # Weakly: a task holds its frame, and that the handle; a cycle would hide that the handle was dropped.

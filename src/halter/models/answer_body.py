@@ -60,6 +60,9 @@ class Body:
         self._meter = meter
         self._watch = watch
         self._splitter = FrameSplitter()
+        self._feed = self._splitter.feed
+        self._frame = decoder.frame
+        self._is_too_far_ahead = ctx.is_too_far_ahead
         self._form: Form | None = None
         self._pieces: list[bytes] = []  # of what has no frames, or of what may have
         self._size = 0
@@ -84,16 +87,16 @@ class Body:
         if self._form != "frames":
             self._collect(chunk)
             return False
-        decoder, frames = self._decoder, self._splitter.feed(chunk)
+        frames = self._feed(chunk)
         if frames or self._splitter.has_begun:
             self._watch.progress()
         for data in frames:
-            decoder.frame(data)
-        if decoder.is_over:
+            self._frame(data)
+        if self._decoder.is_over:
             self._watch.phase("tail", TAIL_PATIENCE)
         elif self._meter is not None:
             self._meter.after_read()
-        return self._ctx.is_too_far_ahead()
+        return self._is_too_far_ahead()
 
     def _begin(self, chunk: bytes) -> bytes:
         """The first bytes that are not blank say what it is; they are returned with all that came before."""

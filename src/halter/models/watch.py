@@ -41,6 +41,7 @@ class Watch:
         self._timeouts = timeouts
         self._label = label
         self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._phase = "pool"
         self._limit = math.inf
         self._since = self._started = self._loop.time()
@@ -67,7 +68,7 @@ class Watch:
     def progress(self) -> None:
         """Bytes have come."""
         if self._phase == "idle":
-            self._since = self._loop.time()
+            self._since = self._time()
         elif self._phase != "tail":  # behind its terminal frame a server may send comments for ever
             self.phase("idle", self._timeouts.idle)
 

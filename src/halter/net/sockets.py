@@ -162,35 +162,86 @@ class _Body:
 
     async def pump(self, take: Callable[[bytes], bool]) -> bool:
         connection = self._response.connection
-        pump = _Pump(self._response.content, take, connection.protocol if connection is not None else None)
+        protocol = connection.protocol if connection is not None else None
+        # A compressed body grows as it is read: aiohttp has to count it.
+        pump = _Pump(self._response.content, take, protocol, counted="content-encoding" in self.headers)
         try:
             return await pump.paused
         finally:
             pump.detach()
 
 
+class _Handed(aiohttp.StreamReader):
+    """A body of aiohttp's while a pump reads it: each read is taken whole, so that nothing of it has to be counted.
+
+    It has no fields of its own: a reader becomes one, and is what it was again, by its class.
+    """
+
+    __slots__ = ()
+
+    def feed_data(self, data: bytes, size: int = 0) -> bool:
+        self._buffer.append(data)
+        return False
+
+    def begin_http_chunk_receiving(self) -> None:
+        """Its chunks are of no interest."""
+
+    def end_http_chunk_receiving(self) -> None:
+        """Nor are their ends."""
+
+
 class _Pump:
     """Hands each read on where aiohttp has parsed it, in the loop's own callback."""
 
-    __slots__ = ("_content", "_goes_on", "_handler", "_is_pulling", "_take", "paused")
+    __slots__ = ("_buffer", "_content", "_counted", "_goes_on", "_handler", "_is_pulling", "_take", "paused")
 
     def __init__(
-        self, content: aiohttp.StreamReader, take: Callable[[bytes], bool], handler: ResponseHandler | None
+        self,
+        content: aiohttp.StreamReader,
+        take: Callable[[bytes], bool],
+        protocol: ResponseHandler | None,
+        *,
+        counted: bool,
     ) -> None:
         self.paused: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._content = content
+        self._buffer = content._buffer
         self._take = take
-        self._handler = handler if isinstance(handler, _Handler) else None  # None: the body is here already
+        self._handler = protocol if isinstance(protocol, _Handler) else None  # None: the body is here already
+        self._counted = counted or self._handler is None or type(content) is not aiohttp.StreamReader
         self._is_pulling = False
         self._goes_on = False
         if self._handler is not None:
             self._handler.pump = self
-        self.pull()
+        self._pull()
 
     def pull(self) -> None:
         """Takes what there is, up to one read; the rest in the loop's next round: a flood must not starve a stop."""
         if self._is_pulling or self.paused.done():
             return
+        content, buffer = self._content, self._buffer
+        if content.__class__ is not _Handed or content._exception is not None:
+            self._pull()
+            return
+        if buffer:
+            data = buffer[0] if len(buffer) == 1 else b"".join(buffer)
+            if len(data) > LARGEST_READ:
+                self._count()
+                self._pull()
+                return
+            buffer.clear()
+            try:
+                if self._take(data):
+                    self._end(True)
+                    return
+            except BaseException as error:
+                self._fail(error)
+                return
+        if content._eof:
+            self._end(False)
+
+    def _pull(self) -> None:
+        """The same of a body that aiohttp counts."""
         self._is_pulling = True  # aiohttp comes back in here when a read makes room for more
         try:
             data = self._content.read_nowait(LARGEST_READ)
@@ -198,25 +249,44 @@ class _Pump:
                 self._end(True)
             elif self._content.at_eof():
                 self._end(False)
-            elif len(data) == LARGEST_READ and not self._goes_on:
-                self._goes_on = True
-                self.paused.get_loop().call_soon(self._go_on)
+            elif self._buffer:
+                self._pull_again()
+            elif not self._counted:
+                self._content.__class__ = _Handed
         except BaseException as error:
-            self.detach()
-            self.paused.set_exception(error)
+            self._fail(error)
         finally:
             self._is_pulling = False
+
+    def _pull_again(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            self.paused.get_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
         self._goes_on = False
         self.pull()
 
+    def _count(self) -> None:
+        """What is here and not taken is counted by aiohttp from now on."""
+        content = self._content
+        if content.__class__ is _Handed:
+            content.__class__ = aiohttp.StreamReader
+            content._size = sum(map(len, self._buffer))
+            if self._handler is not None and content._size > content._high_water and not content._eof:
+                self._handler.hold()
+
     def _end(self, paused: bool) -> None:
         self.detach()
         self.paused.set_result(paused)
 
+    def _fail(self, error: BaseException) -> None:
+        self.detach()
+        self.paused.set_exception(error)
+
     def detach(self) -> None:
         """Before the next request has the connection."""
+        self._count()
         if self._handler is not None and self._handler.pump is self:
             self._handler.pump = None
 
@@ -235,11 +305,30 @@ class _Handler(ResponseHandler):
         if not self.was_asked:
             self.refuse()
             return
-        super().data_received(data)
-        if self.pump is not None:
-            self.pump.pull()
+        pump, parser = self.pump, self._parser
+        if pump is None or parser is None or self._upgraded:
+            super().data_received(data)
+        else:  # as aiohttp does it, without its looks at what no body of ours can be: one of these for each token
+            try:
+                parsed = parser.feed_data(data)
+            except BaseException as error:
+                self._pass_on(error, data)
+            else:
+                if parsed[0] or parsed[1]:
+                    self._pass_on(parsed, data)
+        if pump is not None:
+            pump.pull()
         if not self.was_asked and self.should_close:  # the answer has ended within this read, and more came with it
             self.refuse()
+
+    def _pass_on(self, parsed: Any, data: bytes) -> None:
+        """Has aiohttp do what it does about an error, or about one more answer."""
+        parser, self._parser = self._parser, _Parsed(parsed)
+        try:
+            super().data_received(data)
+        finally:
+            if isinstance(self._parser, _Parsed):
+                self._parser = parser
 
     def rest(self) -> None:
         """No request is on its way: nothing may come."""
@@ -254,6 +343,12 @@ class _Handler(ResponseHandler):
         if self.transport is not None:
             self.transport.abort()
 
+    def hold(self) -> None:
+        """Reads nothing more until aiohttp has room again: its parser has nothing left, and need not be told."""
+        if self.transport is not None and not self._reading_paused:
+            self._reading_paused = True
+            self.transport.pause_reading()
+
     def resume_reading(self, resume_parser: bool = True) -> None:
         """aiohttp calls it after each read, and parses nothing once more, whether or not anything was paused."""
         if self._reading_paused or self._buffer_paused:
@@ -263,6 +358,18 @@ class _Handler(ResponseHandler):
         super().connection_lost(exc)
         if self.pump is not None:
             self.pump.pull()
+
+
+class _Parsed:
+    """Stands for a parser that has made this of a read: a result, or an error."""
+
+    def __init__(self, parsed: Any) -> None:
+        self._parsed = parsed
+
+    def feed_data(self, data: bytes) -> Any:
+        if isinstance(self._parsed, BaseException):
+            raise self._parsed
+        return self._parsed
 
 
 # --- one request on its socket ------------------------------------------------------------------------------

@@ -51,8 +51,12 @@ class ChatDecoder:
         except UNFIT:
             self._unfit_frame(data)
             return
+        choices = chunk.choices
+        if choices and not choices[0].index and chunk.usage is None and chunk.x_groq is None and not chunk.error:
+            self._take_choice(choices[0], None)  # nearly every frame
+            return
         self._take(chunk)
-        if chunk.choices is None and chunk.usage is None:
+        if choices is None and chunk.usage is None:
             self._other_frame(data)
 
     def whole(self, body: bytes) -> None:
