@@ -140,3 +140,17 @@ def test_on_asyncio_the_median_stop_is_within_one_point_three_of_a_loop_by_hand(
     with apart(wire.wire.pid):
         ours, theirs = asyncio.run(main())
     assert_within(1.3, median(ours) / median(theirs), "a stop, compared with a loop by hand,")
+
+
+@pytest.mark.scenario("K105")
+@pytest.mark.loops
+async def test_a_stop_closes_the_socket_before_its_loop_does_anything_else(wire: WireProbe) -> None:
+    """`cancel()` in a task that then holds the loop up: the provider sees the close meanwhile."""
+    agent = Agent(OpenAIChat("test-model", base_url=wire.url("steady(2000,5)"), api_key=""))
+    run = agent.run("go").start()
+    async for _ in run.text_stream():
+        break
+    run.cancel()
+    (record,) = wire.wait("closed", timeout=2.0)  # blocks the loop
+    assert (await run.finished()).is_cancelled
+    assert record.closed_how != "server"

@@ -351,6 +351,8 @@ class Execution:
                 stopping.sever(self)  # nobody knows when this loop runs again
             if not home.wake(lambda: stopping.on_request(self)):
                 stopping.lose(self)
+            elif home.is_here:
+                stopping.sever(self)  # the loop comes to the rest before it can see that its sockets have ended
             return
         me = object()
         if self.claims.setdefault("starter", me) is me:
