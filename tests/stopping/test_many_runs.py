@@ -182,13 +182,16 @@ async def test_stopping_twenty_runs_changes_no_byte_of_the_others(wire: WireProb
     agent = adapter.agent(wire.url("echo(160,5)"))
     runs = [agent.run(f"r{index:02}").start() for index in range(30)]
     await wire.awaited("token", 30)
-    for run in runs[:20]:
-        run.cancel()
+    stopped = [False] * 30  # on a busy machine an answer may be over before its turn comes
+    for index, run in enumerate(runs[:20]):
+        stopped[index] = run.cancel()
         await asyncio.sleep(0.003)
     results: list[RunResult[Any]] = [await run.finished() for run in runs]
-    assert all(result.is_cancelled for result in results[:20])
-    for index in range(20, 30):
-        assert results[index].text == "".join(f"r{index}#{token} " for token in range(160))
+    assert any(stopped)
+    assert [result.is_cancelled for result in results] == stopped
+    for index, result in enumerate(results):
+        if not stopped[index]:
+            assert result.text == "".join(f"r{index:02}#{token} " for token in range(160))
     assert len(wire.requests()) == 30
 
 
