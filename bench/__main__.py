@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 from bench import machine, page
@@ -54,7 +55,7 @@ recording provider on a loopback socket, in a fresh process per round; the round
 Read the ratios: what else the machine does falls out of them, and not out of the microseconds."""
 
 EPILOG = """\
-python -m bench --quick                a first look, about two minutes
+python -m bench --quick                a first look, about two minutes; not for p99, which needs 200 stops of a kind
 python -m bench --only cost,paced      two subjects
 python -m bench --check                exit code 1 if a line is not met
 python -m bench --write                all of it, into docs/benchmarks.md"""
@@ -69,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", type=_subjects, default=list(SUBJECTS), metavar="A,B", help="these subjects only")
-    parser.add_argument("--rounds", type=_positive, help="how many rounds (default: 5; 2 with --quick)")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, stops and seconds")
+    parser.add_argument("--rounds", type=_positive, help="how many rounds (default: 3; 2 with --quick)")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, stops and seconds; no p99")
     parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="for every subject but `stop`")
     parser.add_argument("--check", action="store_true", help="exit code 1 if a line is not met")
     parser.add_argument("--write", action="store_true", help="replace the figures in docs/benchmarks.md")
@@ -95,23 +96,35 @@ def main() -> int:
     given = parser.parse_args()
     if given.write and set(given.only) != set(SUBJECTS):
         parser.error("--write is for all subjects: the page shows one run")
-    options = Options(rounds=given.rounds or (2 if given.quick else 5), quick=given.quick, loop=given.loop)
+    options = Options(rounds=given.rounds or (2 if given.quick else 3), quick=given.quick, loop=given.loop)
     facts = f"{machine.describe(given.loop)} {options.rounds} rounds; load before: {machine.load()}."
     print(facts, end="\n\n", flush=True)
+    if given.quick:
+        print("--quick: too few stops for a p99; its lines are left out.", end="\n\n", flush=True)
+    began = time.monotonic()
     tables = _measured([measure for name in given.only for measure in SUBJECTS[name][0]], options)
-    print(f"load after: {machine.load()}")
+    print(f"load after: {machine.load()}; took {(time.monotonic() - began) / 60:.1f} minutes.")
     if given.write and None not in tables:
         page.write(facts, [table for table in tables if table is not None])
     if None in tables:
         return 2
-    missed = [line for table in tables if table is not None for line in table.lines if not line.is_met]
-    return 1 if given.check and missed else 0
+    return _check(tables) if given.check else 0
+
+
+def _check(tables: Sequence[Table | None]) -> int:
+    """Prints all lines; the exit code: 1 if one is not met."""
+    found = [(table.title, line) for table in tables if table is not None for line in table.lines]
+    print("\n".join(("", *(f"{'✓' if line.is_met else '✗'} {title}: {line}" for title, line in found))))
+    missed = sum(not line.is_met for _, line in found)
+    print(f"\n{len(found) - missed} of {len(found)} lines are met.")
+    return 1 if missed else 0
 
 
 def _measured(measures: Sequence[Measure], options: Options) -> list[Table | None]:
     """Their tables, printed as they come; `None` for one that failed."""
     tables: list[Table | None] = []
     for measure in measures:
+        began = time.monotonic()
         try:
             tables.append(measure(options))
         except ChildFailed as error:
@@ -119,6 +132,7 @@ def _measured(measures: Sequence[Measure], options: Options) -> list[Table | Non
             tables.append(None)
         else:
             print(tables[-1].as_text(), flush=True)
+        print(f"{measure.__name__}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return tables
 
 

@@ -21,6 +21,7 @@ FLOOD = ("floor", "handwritten", "openai", "halter", "halter text_stream", "halt
 PACED = ("floor", "openai", "halter")
 STREAMS = 20
 START_UP = 3.0  # seconds until both processes have started and read their first answers
+PAIRS = 5  # rounds of the paced pairs, at least: their line is close
 GAP = 10  # milliseconds between two tokens of a paced stream
 
 
@@ -125,7 +126,8 @@ def measure_paced(options: Options) -> Table:
 
     One after the other, the figures of a few seconds differ by a third on a machine that others use too.
     """
-    tokens = 150 if options.quick else 500
+    tokens = 150 if options.quick else 300
+    rounds = options.rounds if options.quick else max(options.rounds, PAIRS)
     with Wire.start() as wire:
         url = wire.url(f"steady({tokens},{GAP})", tag="paced")
         warm_up = wire.url("steady(10,1)", tag="warm-up")
@@ -135,7 +137,7 @@ def measure_paced(options: Options) -> Table:
             common = {"warm_up": warm_up, "url": url, "tokens": tokens, "loop": options.loop, "start_at": start_at}
             return in_children(paced, [{"candidate": each, **common} for each in ("handwritten", name)])
 
-        pairs = interleaved("paced", options.rounds, PACED, beside)
+        pairs = interleaved("paced", rounds, PACED, beside)
     by_hand = {name: [theirs / hand for hand, theirs in found] for name, found in pairs.items()}
     hand = [hand for found in pairs.values() for hand, _ in found]
     rows = [("handwritten", spread(hand), spread([1.0], 2))]

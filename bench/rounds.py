@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Options:
     """How much to measure. `loop`: `uvloop` or `asyncio`, for every client process."""
 
-    rounds: int = 5
+    rounds: int = 3
     quick: bool = False
     loop: str = "uvloop"
 

@@ -32,7 +32,7 @@ from halter.proof.wire.voices import Voice
 
 # libuv's timers count whole milliseconds: one that fires a little early is on time.
 TIMER_SLACK = 0.0005
-BYTES_PER_TURN = 512 * 1024
+BYTES_PER_TURN = 16 * 1024  # between two looks at the sockets: in a flood, too, a close is noted when it comes
 FLUSH_POLL = 0.001
 
 
