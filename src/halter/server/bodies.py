@@ -29,7 +29,24 @@ class BudgetBody(Body):
     tool_calls: int | None = Field(None, ge=0)
 
 
-class StartBody(Body):
+class RunOptions(Body):
+    """How a run is to go, on every front."""
+
+    user: Identifier | None = Field(None, description="whom it talks with")
+    on_disconnect: Literal["cancel", "detach"] | None = Field(
+        None, description="cancel: stop the run when its last client has gone; the default if you stream or wait"
+    )
+    linger: float = Field(0.0, ge=0, le=3600, description="seconds that a client has to come back before that")
+    timeout: float | None = Field(None, gt=0, le=1e6, description="seconds until the run is stopped")
+    budget: BudgetBody | None = None
+    tags: list[Tag] = Field(default_factory=list, max_length=16)
+    keep: Literal["partial", "rollback"] = Field("partial", description="what the session keeps of a stopped turn")
+    on_busy: Literal["reject", "enqueue", "interrupt", "steer"] = Field(
+        "reject", description="what happens when another run has the session's turn"
+    )
+
+
+class StartBody(RunOptions):
     """A run to start."""
 
     model_config = ConfigDict(
@@ -42,19 +59,7 @@ class StartBody(Body):
     input: Any = Field(None, description="text, a list of {role, content}, or what else the runnable takes")
     id: Identifier | None = Field(None, description="your own id; sent again with the same body, nothing new starts")
     session: Identifier | None = Field(None, description="the conversation that it continues")
-    user: Identifier | None = Field(None, description="whom it talks with")
     stream: bool = Field(False, description="answer with the event stream itself")
-    on_disconnect: Literal["cancel", "detach"] | None = Field(
-        None, description="cancel: stop the run when its last client has gone; the default if you stream or wait"
-    )
-    linger: float = Field(0.0, ge=0, le=3600, description="seconds that a client has to come back before that")
-    timeout: float | None = Field(None, gt=0, le=1e6, description="seconds until the run is stopped")
-    budget: BudgetBody | None = None
-    tags: list[Tag] = Field(default_factory=list, max_length=16)
-    keep: Literal["partial", "rollback"] = Field("partial", description="what the session keeps of a stopped turn")
-    on_busy: Literal["reject", "enqueue", "interrupt", "steer"] = Field(
-        "reject", description="what happens when another run has the session's turn"
-    )
 
 
 class CancelBody(Body):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -19,9 +19,19 @@ PING = b": ping\n\n"
 
 
 class StreamFormat(Protocol):
-    """How a run is shown to one kind of client."""
+    """How a run is shown to one kind of client.
+
+    `headers`: of each response. `has_cursors`: its frames have ids that a client may come back with; without them each
+    connection begins with the run's first event. `is_paused`: the response is over, though the run is not: it waits
+    for an answer, which the client brings with its next request.
+    """
 
     media_type: str
+    headers: ClassVar[Mapping[str, str]]
+    has_cursors: ClassVar[bool]
+
+    @property
+    def is_paused(self) -> bool: ...
 
     def snapshot(self, snapshot: Snapshot, *, gap: tuple[int, int | None] | None) -> bytes:
         """The first bytes of a connection. `gap`: the events between the client's cursor and now that are lost."""
@@ -45,6 +55,9 @@ class HalterFormat:
     """
 
     media_type = "text/event-stream"
+    headers: ClassVar[Mapping[str, str]] = {}
+    has_cursors: ClassVar[bool] = True
+    is_paused = False
 
     def __init__(self, epoch: int, names: Names) -> None:
         self._epoch = epoch
@@ -63,10 +76,8 @@ class HalterFormat:
         return frames + b"id: %s\nevent: snapshot\ndata: %s\n\n" % (cursor.encode(), events.encode_any(fields))
 
     def batch(self, found: Sequence[Event]) -> bytes:
-        if len(found) >= MERGE_FROM:
-            found = [each for entry in pack(found) for each in unpack(entry, 0)]
         buffer = bytearray()
-        for event in found:
+        for event in merged(found):
             event = self._names.in_event(event)
             buffer += self._id
             buffer += b"%d" % event.seq
@@ -83,7 +94,20 @@ class HalterFormat:
         return head
 
 
-FORMATS: dict[str, Callable[[int, Names], StreamFormat]] = {"halter": HalterFormat}
+def merged(found: Sequence[Event]) -> Sequence[Event]:
+    """The events as they are; of a whole batch, neighbouring deltas of one message as one."""
+    if len(found) < MERGE_FROM:
+        return found
+    return [each for entry in pack(found) for each in unpack(entry, 0)]
+
+
+def _ai_sdk(_: int, names: Names) -> StreamFormat:
+    from halter.server.fronts.ai_sdk_frames import AiSdkFormat
+
+    return AiSdkFormat(names)
+
+
+FORMATS: dict[str, Callable[[int, Names], StreamFormat]] = {"halter": HalterFormat, "ai-sdk": _ai_sdk}
 
 
 def stream_format(name: str, epoch: int, names: Names | None = None) -> StreamFormat:

@@ -18,10 +18,16 @@ class Connection:
 
     def __init__(self) -> None:
         self.is_answered = False
+        self.expected_within: float | None = None
 
-    def keep(self) -> None:
-        """The connection ends because it was answered, not because its client left."""
+    def keep(self, expected_within: float | None = None) -> None:
+        """The connection ends because it was answered, not because its client left.
+
+        Args:
+            expected_within: seconds in which a client has to come back all the same; `None`: nobody has to.
+        """
         self.is_answered = True
+        self.expected_within = expected_within
 
 
 class Presence:
@@ -57,21 +63,22 @@ class Presence:
             yield connection
         finally:
             self._connections -= 1
-            if not (self._connections or connection.is_answered or self._run.is_done):
-                self._left()
+            if not (self._connections or self._run.is_done):
+                self._left(connection)
 
     @property
     def connections(self) -> int:
         """How many connections use the run now."""
         return self._connections
 
-    def _left(self) -> None:
-        if self.on_disconnect == "detach":
+    def _left(self, last: Connection) -> None:
+        patience = last.expected_within if last.is_answered else self.linger
+        if self.on_disconnect == "detach" or patience is None:
             return
-        if self.linger <= 0:
+        if patience <= 0:
             self._stop()
         else:
-            self._timer = asyncio.get_running_loop().call_later(self.linger, self._stop)
+            self._timer = asyncio.get_running_loop().call_later(patience, self._stop)
 
     def _stop(self) -> None:
         self._timer = None

@@ -23,6 +23,7 @@ from halter.server.port import EventFeed, Opening
 from halter.server.presence import OnDisconnect, Presence, connection_to
 
 PING_EVERY = 15.0  # seconds of silence
+ANSWERED_WITHIN = 3_600.0  # seconds that a run waits for the client that is to bring an answer
 HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
@@ -58,16 +59,19 @@ class FeedStream(Response):
         self.background = None
         self.media_type = format.media_type
         self.body = b""
-        self.init_headers({**HEADERS, "Halter-Run-Id": run_id, **(headers or {})})
+        self.init_headers({**HEADERS, **format.headers, "Halter-Run-Id": run_id, **(headers or {})})
         del self.headers["content-length"]
         self._feed = feed
         self._presence = presence
         self._format = format
-        self._cursor = cursor
+        self._cursor = cursor if format.has_cursors else Cursor(0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with connection_to(self._presence) as connection:
-            if await self._run(receive, send):
+            was_answered = await self._run(receive, send)
+            if self._format.is_paused:
+                connection.keep(ANSWERED_WITHIN)
+            elif was_answered:
                 connection.keep()
 
     async def _run(self, receive: Receive, send: Send) -> bool:
@@ -99,6 +103,8 @@ class FeedStream(Response):
             await body.write(self._format.snapshot(opening.snapshot, gap=opening.gap))
             while found := await self._feed.next_batch():
                 await body.write(self._format.batch(found))
+                if self._format.is_paused:
+                    break
         finally:
             body.close()
         await send({"type": "http.response.body", "body": self._format.end(), "more_body": False})

@@ -5,6 +5,9 @@ limits, keys, tenants, audit and metrics are those of every route: `starting.py`
 
 - `front.py`: what all fronts use: rules from events to frames, conversations as history and input
 - `openai/`: chat completions, Responses, conversations and models
+- `showing.py`: a run as one message, for formats that pair starts with ends; `chats.py`: a client's list of messages
+  as the next turn of a session
+- `ai_sdk.py`: the AI SDK's `useChat`; `ai_sdk_frames.py`: its chunks
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from collections.abc import Callable
 from fastapi import APIRouter
 
 from halter.server.fronts.adk.routes import adk_router
+from halter.server.fronts.ai_sdk import ai_sdk_router
 from halter.server.fronts.openai.router import openai_router
 from halter.server.server import Server
 
-FRONTS: tuple[Callable[[Server], APIRouter], ...] = (openai_router, adk_router)
+FRONTS: tuple[Callable[[Server], APIRouter], ...] = (openai_router, adk_router, ai_sdk_router)

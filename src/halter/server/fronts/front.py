@@ -31,17 +31,22 @@ class RuledFormat:
     """A `StreamFormat` that shows each type of event by one rule.
 
     A subclass has `rules`: for every type of event the method that makes its frames, or `Dropped` with the reason. A
-    type that is in no rule is a mistake, and the class cannot be made.
+    type that is in no rule is a mistake, and the class cannot be made, unless it is `abstract`: for others to build on.
 
     Args:
         names: of the tenant who reads.
     """
 
     media_type = "text/event-stream"
+    headers: ClassVar[Mapping[str, str]] = {}
+    has_cursors: ClassVar[bool] = True
+    is_paused = False
     rules: ClassVar[Rules] = {}
     _shown: ClassVar[dict[type[Event], Shown]] = {}
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, abstract: bool = False) -> None:
+        if abstract:
+            return
         if missing := [kind.__name__ for kind in EVENT_TYPES if kind not in cls.rules]:
             raise TypeError(f"{cls.__name__}.rules says nothing of {', '.join(missing)}")
         cls._shown = {kind: rule for kind, rule in cls.rules.items() if not isinstance(rule, Dropped)}

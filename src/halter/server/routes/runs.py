@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query
 from fastapi.security import HTTPBearer
@@ -27,6 +27,10 @@ RunId = Annotated[str, Path(pattern=ID, description="the run's id")]
 KEY = HTTPBearer(auto_error=False, description="An API key; needed if the server has keys.")  # only for the document
 PLACE = r"^[0-9]{1,12}(\.[0-9]{1,9})?~" + ID.removeprefix("^")
 Wait = Annotated[float, Query(ge=0, le=3600, description="seconds to wait for the run's end")]
+Format = Annotated[
+    Literal["halter", "ai-sdk"],
+    Query(description="as whose events the stream shows the run: Halter's own, or the AI SDK's"),
+]
 STREAM = {"text/event-stream": {"example": examples.EVENTS}}
 
 
@@ -59,13 +63,20 @@ def runs_router(server: Server) -> APIRouter:
             202: {"description": "It is not over yet.", "model": RunView},
         },
     )
-    async def start_run(body: StartBody, request: Request, who: Principal = Depends(may_run), wait: Wait = 0.0) -> Any:
+    async def start_run(
+        body: StartBody,
+        request: Request,
+        who: Principal = Depends(may_run),
+        wait: Wait = 0.0,
+        format: Format = "halter",
+    ) -> Any:
         """Starts a run. The same `id` and body again start nothing, and answer with the run as it is."""
-        if body.id is not None and (earlier := await _earlier(server, body, request, RunKey(who.tenant, body.id))):
+        key = RunKey(who.tenant, body.id) if body.id is not None else None
+        if key is not None and (earlier := await _earlier(server, body, request, key, format)):
             return earlier
         begun = await start(server, body, who, is_waiting=wait > 0)
         if body.stream:
-            return await run_stream(server, begun.info.plan.key, cursor=Cursor(0))
+            return await run_stream(server, begun.info.plan.key, format, cursor=Cursor(0))
         return await _started(server, begun, request, wait)
 
     @router.get("/v1/runs", response_model=RunListView, responses=problems())
@@ -115,11 +126,12 @@ def runs_router(server: Server) -> APIRouter:
         request: Request,
         who: Principal = Depends(may_read),
         after: Annotated[str | None, Query(max_length=64, description="as `Last-Event-ID`; 0: from the start")] = None,
+        format: Format = "halter",
     ) -> Any:
         """Streams a run's events, from `Last-Event-ID` or `after` if there is one. Its first frame is a snapshot."""
         del after  # read by `cursor_of`
         key = RunKey(who.tenant, id)
-        return await run_stream(server, key, cursor=cursor_of(request))
+        return await run_stream(server, key, format, cursor=cursor_of(request))
 
     return router
 
@@ -147,7 +159,7 @@ def _place(text: str | None) -> Position | None:
     return Position(float(created_at), id)
 
 
-async def _earlier(server: Server, body: StartBody, request: Request, key: RunKey) -> Response | None:
+async def _earlier(server: Server, body: StartBody, request: Request, key: RunKey, format: str) -> Response | None:
     """The answer to a start whose id a run of an earlier process had: it never starts twice."""
     if await server.store.get(key) is not None:
         return None
@@ -158,7 +170,7 @@ async def _earlier(server: Server, body: StartBody, request: Request, key: RunKe
     if info.plan.fingerprint not in ("", fingerprint(body)):
         raise id_conflict(key.id)
     if body.stream:
-        return await run_stream(server, key, cursor=None)
+        return await run_stream(server, key, format, cursor=None)
     return run_response(request, info, 200)
 
 

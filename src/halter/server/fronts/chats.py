@@ -1,0 +1,123 @@
+"""Chats of clients that send all their messages each time, as turns of a session that has the earlier ones.
+
+1. The session is what counts: of a list that a client sends, only what is new is said. 2. A session that is not there
+yet begins with the client's whole list. 3. A message that is sent anew (edited, or answered again) takes the session
+back to where it stood; live runs on it are stopped first.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from halter.errors import ConfigurationError, SessionNotFound
+from halter.messages import File, Image, Message
+from halter.outcome import Cancellation, CancelReason
+from halter.server.fronts.front import asked_of
+from halter.server.port import RunFilter, RunInfo
+from halter.server.principal import Principal
+from halter.server.problems import Problem
+from halter.server.server import MOST_AT_ONCE, Server
+
+STOPPING = 10.0  # seconds for which the end of a run is waited for, before its session is taken back
+
+
+async def next_input(
+    server: Server, who: Principal, agent: str, session: str, messages: Sequence[Message], *, again: bool = False
+) -> Any:
+    """The input of the run that answers a client's list of messages.
+
+    Args:
+        server: has the agent and the session.
+        who: whose session it is.
+        agent: the name of what is to run.
+        session: as the client names it.
+        messages: the client's list, whose last one is to be answered.
+        again: the last message replaces one that was said before, or is to be answered again.
+
+    Raises:
+        Problem: 400 if the list ends with an answer.
+    """
+    history, said = asked_of(server.runnable(agent), messages)
+    stored = server.names(who.tenant).stored(session)
+    try:
+        known = await server.sessions.history(stored, full=True)
+    except SessionNotFound:
+        return [*history, *said] if isinstance(said, tuple) else said
+    if again:
+        at = _place_of(messages, known)
+        if at < len(known):
+            await stop_all(server, who, session)
+            await server.sessions.rewind(stored, at)
+            server.record(who, "session.rewind", session, f"{at} messages left")
+    return said if isinstance(said, str) else list(said)
+
+
+def _place_of(messages: Sequence[Message], known: Sequence[Message]) -> int:
+    """Where in the session the last message of the client's list belongs: behind what its previous question came to.
+
+    Questions are found by their text, and of the same text by how often it was asked: the session may have others,
+    of somebody who steered it, and lack one that never arrived.
+    """
+    asked = [each.text for each in messages if each.role == "user"]
+    if not asked:
+        return len(known)
+    places = [place for place, each in enumerate(known) if each.role == "user"]
+    same = [place for place in places if known[place].text == asked[-1]]
+    nth = asked.count(asked[-1])
+    if len(same) >= nth:
+        return same[nth - 1]
+    if len(asked) == 1:
+        return places[0] if places else len(known)
+    before = [place for place in places if known[place].text == asked[-2]]
+    nth = asked[:-1].count(asked[-2])
+    if len(before) < nth:
+        return len(known)
+    return next((place for place in places if place > before[nth - 1]), len(known))
+
+
+async def live_runs(server: Server, who: Principal, session: str) -> list[RunInfo]:
+    """The live runs on a session, the newest first."""
+    found = await server.store.list(RunFilter(tenant=who.tenant, session=session, limit=MOST_AT_ONCE))
+    return [info for info in found if info.is_live]
+
+
+async def stop_all(server: Server, who: Principal, session: str) -> None:
+    """Stops the live runs on a session, and waits for their end."""
+    stop = Cancellation(reason=CancelReason.SUPERSEDED, actor=who.actor)
+    live = await live_runs(server, who, session)
+    for info in live:
+        server.record_stop(who, info.plan.key, stop, await server.store.cancel(info.plan.key, stop))
+    for info in live:
+        await server.store.wait(info.plan.key, STOPPING)
+
+
+def attachment(url: str, media_type: str | None, name: str | None) -> Image | File:
+    """A file that a client has attached: its bytes in a `data:` URL, or an address that the provider fetches.
+
+    Raises:
+        Problem: 422 for anything else.
+    """
+    is_image = (media_type or "").startswith("image/")
+    try:
+        if url.startswith("data:"):
+            head, _, data = url[5:].partition(",")
+            content = base64.b64decode(data, validate=True) if head.endswith(";base64") else unquote_to_bytes(data)
+            if is_image:
+                return Image(data=content, media_type=media_type)
+            return File(data=content, name=name, media_type=media_type or "application/octet-stream")
+        if url.startswith(("https://", "http://")):
+            return Image(url=url, media_type=media_type) if is_image else File(url=url, name=name)
+    except (binascii.Error, ConfigurationError) as error:
+        raise Problem(422, f"a file cannot be read: {error}", code="invalid") from error
+    raise Problem(422, f"a file is given by a data: or https: URL, not {url[:40]!r}", code="invalid")
+
+
+def known_agent(server: Server, agent: str) -> None:
+    """Raises `Problem` 404 for an agent that is not there."""
+    if agent not in server.runnables:
+        known = ", ".join(sorted(server.runnables))
+        raise Problem(404, f"there is no agent {agent!r}; there are: {known}", code="unknown_agent")
