@@ -16,7 +16,7 @@ help:
 	@echo "make docs         the generated tables in docs/"
 	@echo "make bench        the measured table behind docs/benchmarks.md; BENCH='--check' fails if a line is missed"
 	@echo "make bench-peers  the same task for CrewAI and AutoGen, in an environment of their own"
-	@echo "make soak         the slow tests"
+	@echo "make soak         the slow tests, and properties with ten times as many examples"
 
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Halter needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
