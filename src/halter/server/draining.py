@@ -83,7 +83,7 @@ class Draining:
         server.is_draining = True
         if server.store.live:
             _logger.info(
-                "shutting down: %d live %s %g s to end; a second signal stops them now, a third one ends the process",
+                "draining: %d live %s %g s to end; a second signal stops them now, a third one ends the process",
                 server.store.live,
                 "run has" if server.store.live == 1 else "runs have",
                 self._grace,
