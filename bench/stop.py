@@ -127,7 +127,7 @@ async def _trials(
         if crowd:
             await stack.enter_async_context(Crowd(client, others, crowd))
         for number, (state, source) in enumerate(dict.fromkeys(cells)):  # what is loaded and made only once
-            await _trial(client, wire, stopper, state, source, f"first {number}", {})
+            await _trial(client, wire, stopper, state, source, f"first-{number}", {})
         gc.collect()
         gc.freeze()  # for each candidate alike: full collections over what it has loaded fall into no stop
         for number, (state, source) in enumerate(cells):
