@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 3
 READY := $(VENV)/.ready
 
-.PHONY: help demo serve test check conformance docs bench bench-peers soak lock clean
+.PHONY: help demo serve test check conformance docs bench bench-peers bench-adk soak lock clean
 
 help:
 	@echo "make demo         stop real streams, and see the receipts (about 20 s)"
@@ -16,6 +16,7 @@ help:
 	@echo "make docs         the generated tables in docs/"
 	@echo "make bench        the measured table behind docs/benchmarks.md; BENCH='--check' fails if a line is missed"
 	@echo "make bench-peers  the same task for CrewAI and AutoGen, in an environment of their own"
+	@echo "make bench-adk    the server against Google ADK's own, in an environment of its own"
 	@echo "make soak         the slow tests, and properties with ten times as many examples"
 
 $(READY): pyproject.toml requirements.lock
@@ -78,6 +79,9 @@ ADK := .venv-adk
 $(ADK)/.ready: tests/fronts/adk/requirements.txt
 	$(call set_up,$(ADK),$<)
 	@touch $@
+
+bench-adk: $(READY) $(ADK)/.ready
+	@$(BIN)/python -m bench.adk $(ADK)/bin/python
 
 soak: $(READY)
 	@HALTER_MANY_EXAMPLES=10 $(BIN)/python -m pytest -m "soak or hypothesis" --timeout=1800

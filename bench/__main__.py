@@ -12,6 +12,7 @@ from bench.agents import measure_agents, measure_calls, measure_nesting
 from bench.child import ChildFailed
 from bench.cost import measure_flood, measure_paced
 from bench.formats import measure_formats
+from bench.fronts import measure_fronts
 from bench.imports import measure_imports
 from bench.memory import measure_held, measure_idle
 from bench.rounds import Options
@@ -42,8 +43,8 @@ SUBJECTS: dict[str, tuple[Sequence[Measure], str]] = {
         "what a session adds, a hundred writing at once, 10,000 messages",
     ),
     "server": (
-        (measure_served, measure_stops_over_http, measure_idle_streams),
-        "CPU per token through the server, against what one would write; stops over HTTP; memory of a stream",
+        (measure_served, measure_fronts, measure_stops_over_http, measure_idle_streams),
+        "CPU per token through the server and its fronts, against what one would write; stops; memory of a stream",
     ),
     "memory": ((measure_idle, measure_held), "of an idle stream, and of a long run that is held"),
     "import": ((measure_imports,), "how long `import halter` takes"),

@@ -79,7 +79,7 @@ def serving(name: str, provider: str) -> Generator[Server]:
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        _until_it_answers(port)
+        until_it_answers(port)
         marker = b"event: text.delta" if name == "halter" else b"data: t"
         yield Server(process.pid, port, "/v1/runs", START, marker)
     finally:
@@ -104,7 +104,7 @@ def _nginx(provider: str) -> Generator[Server]:
         )
         process = subprocess.Popen([NGINX, "-p", place, "-c", f"{place}/nginx.conf"], stderr=subprocess.DEVNULL)
         try:
-            _until_it_answers(free)
+            until_it_answers(free)
             yield Server(process.pid, free, target.path + "/chat/completions", BODY, b'"content":"t')
         finally:
             process.terminate()
@@ -116,7 +116,7 @@ def _free_port() -> int:
         return found.getsockname()[1]
 
 
-def _until_it_answers(port: int) -> None:
+def until_it_answers(port: int) -> None:
     until = time.monotonic() + 30
     while time.monotonic() < until:
         try:
@@ -132,7 +132,7 @@ def _until_it_answers(port: int) -> None:
 # --- its clients --------------------------------------------------------------------------------------------
 
 
-def _post(path: str, body: bytes, *, close: bool) -> bytes:
+def post(path: str, body: bytes, *, close: bool) -> bytes:
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     head += f"Connection: {'close' if close else 'keep-alive'}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
@@ -141,7 +141,7 @@ def _post(path: str, body: bytes, *, close: bool) -> bytes:
 async def _read(server: Server, number: int) -> list[float]:
     """The instants at which a client has each token of one answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 20)
-    writer.write(_post(server.path, server.body, close=True))
+    writer.write(post(server.path, server.body, close=True))
     arrived: list[float] = []
     rest = b""
     while data := await reader.read(65_536):
@@ -222,10 +222,10 @@ async def _stop_one(server: Server, wire: Wire, number: int) -> float:
     body = json.dumps({"agent": "agent", "input": PROMPT, "stream": True, "id": id}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     control, orders = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(_post("/v1/runs", body, close=True))
+    writer.write(post("/v1/runs", body, close=True))
     await reader.readuntil(server.marker)
     await asyncio.sleep(0.02)
-    request = _post(f"/v1/runs/{id}/cancel", b"{}", close=True)
+    request = post(f"/v1/runs/{id}/cancel", b"{}", close=True)
     before = time.monotonic()
     orders.write(request)
     await control.read()
@@ -261,7 +261,7 @@ async def _idle(server: Server) -> float:
 
     async def open_one() -> asyncio.StreamWriter:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(_post(server.path, server.body, close=True))
+        writer.write(post(server.path, server.body, close=True))
         await reader.readuntil(server.marker)
         return writer
 

@@ -6,6 +6,7 @@ port that it listens on, and ends with its stdin.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -30,6 +31,56 @@ def halter_app(provider: str) -> Any:
 
     agent = Agent(OpenAIChat(MODEL, base_url=provider, api_key=""), name="agent")
     return create_app(agent, max_runs=10_000, limits=Limits(runs=None, streams=None))
+
+
+def script_app(script: str) -> Any:
+    """Halter's server with an agent that has no provider. `script`: `TOKENS,BURST,GAP`, a burst of
+    so many tokens every `GAP` milliseconds."""
+    from halter import Agent, Message, RunContext
+    from halter.models.scripted import Scripted
+    from halter.request import ModelRequest
+    from halter.server import create_app
+    from halter.server.limits import Limits
+
+    tokens, burst, gap = map(int, script.split(","))
+
+    class Script(Scripted):
+        async def respond(self, request: ModelRequest, ctx: RunContext) -> Message:
+            reply = ctx.reply(ctx.allowance(request, self.price))
+            for number in range(tokens):
+                if number % burst == 0:
+                    await ctx.drain()
+                    await asyncio.sleep(gap / 1e3)
+                reply.text(f"t{number} ")
+            return reply.finish()
+
+    return create_app(Agent(Script("."), name="agent"), max_runs=10_000, limits=Limits(runs=None, streams=None))
+
+
+def frames_app(script: str) -> Any:
+    """No agent and no run: a `StreamingResponse` that writes ready frames of ADK's. What any server has to spend."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+
+    tokens, burst, gap = map(int, script.split(","))
+    frame = b'data: {"content":{"parts":[{"text":"t100 "}],"role":"model"},"partial":true}\n\n'
+
+    async def frames() -> AsyncIterator[bytes]:
+        for _ in range(tokens // burst):
+            await asyncio.sleep(gap / 1e3)
+            yield frame * burst
+
+    async def answer(request: Request) -> StreamingResponse:
+        await request.body()
+        return StreamingResponse(frames(), media_type="text/event-stream")
+
+    async def make_session(request: Request) -> Response:
+        return Response()
+
+    sessions = Route("/apps/{rest:path}", make_session, methods=["POST"])
+    return Starlette(routes=[Route("/run_sse", answer, methods=["POST"]), sessions])
 
 
 def _texts(provider: str) -> AsyncIterator[str]:
@@ -85,6 +136,7 @@ APPS: dict[str, Callable[[str], Any]] = {
     "starlette + openai": starlette_app,
     "sse-starlette + openai": sse_starlette_app,
 }
+ALL = {**APPS, "script": script_app, "frames": frames_app}
 
 
 def main() -> None:
@@ -92,7 +144,7 @@ def main() -> None:
     listening = socket.create_server(("127.0.0.1", 0), backlog=2_048)
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     print(listening.getsockname()[1], flush=True)
-    config = uvicorn.Config(APPS[name](provider), log_config=None, access_log=False, loop="uvloop", http="httptools")
+    config = uvicorn.Config(ALL[name](provider), log_config=None, access_log=False, loop="uvloop", http="httptools")
     uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -85,7 +85,8 @@ class AdkRuns:
         if answers := answers_in(content):
             return await self._answer(who, session, holder, answers)
         _, input = asked_of(self._server.runnable(session.app), [user_message(content)])
-        await self._sessions.change_state(who, session, state_delta or {})
+        if state_delta:
+            await self._sessions.change_state(who, session, state_delta)
         is_asking = holder is not None and holder.status is RunStatus.WAITING
         body = StartBody.model_validate(
             {
