@@ -22,8 +22,6 @@ from .conformance_report import ConformanceReport
 
 pytest_plugins = ["pytester"]
 
-FROZEN_EVERY = 50  # tests
-_tests_since_frozen = 0
 GRACE = 2.0  # seconds that a run gets to end after its test
 SERVICES = "HALTER_REQUIRE_SERVICES"
 STRICT = ("PytestUnraisableExceptionWarning", "PytestUnhandledThreadExceptionWarning")
@@ -57,22 +55,8 @@ def _surroundings_are_ordinary() -> None:
 def pytest_collection_finish() -> None:
     """What is there before the first test stays: the collector need not look at it in each of its pauses."""
     gc.enable()
-    _freeze()
-
-
-def pytest_runtest_logfinish() -> None:
-    """What tests leave that stays (reports, caches, modules) makes each collection longer: a second, in the end."""
-    global _tests_since_frozen
-    _tests_since_frozen += 1
-    if _tests_since_frozen >= FROZEN_EVERY:
-        _freeze()
-
-
-def _freeze() -> None:
-    global _tests_since_frozen
     gc.collect()
     gc.freeze()
-    _tests_since_frozen = 0
 
 
 # -- services that a machine may lack
