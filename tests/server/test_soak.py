@@ -90,6 +90,7 @@ class Crowd:
     async def _client(self, http: aiohttp.ClientSession, number: int) -> None:
         dice = random.Random(number)
         count = 0
+        await asyncio.sleep(dice.random() * PAUSE)  # not all at once: their starts would be what is measured
         while time.monotonic() < self.until:
             count += 1
             story = Story(f"{self.name}{number}-{count}")
