@@ -84,7 +84,7 @@ bench-adk: $(READY) $(ADK)/.ready
 	@$(BIN)/python -m bench.adk $(ADK)/bin/python
 
 soak: $(READY)
-	@HALTER_MANY_EXAMPLES=10 $(BIN)/python -m pytest -m "soak or hypothesis" --timeout=1800
+	@HALTER_MANY_EXAMPLES=10 $(BIN)/python -m pytest -m "soak or hypothesis" --timeout=1800 --tb=native
 
 # Only for maintainers, with uv: resolves the lock file anew.
 lock:
