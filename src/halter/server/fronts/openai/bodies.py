@@ -155,7 +155,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
         body = kind.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        where = str(first["loc"][0])  # what follows names the members of unions
         raise refusal(f"{where}: {first['msg']}", where) from error
     body.check_further()
     return body

@@ -18,7 +18,7 @@ def read_chat(messages: Sequence[dict[str, Any]]) -> tuple[str, tuple[Message, .
     Raises `Problem` 400 for what is no such message.
     """
     leading = next((place for place, each in enumerate(messages) if each.get("role") not in SYSTEM), len(messages))
-    instructions = [text_of(each.get("content"), f"messages[{place}]") for place, each in enumerate(messages[:leading])]
+    instructions = [text_of(each.get("content"), f"messages[{place}].content") for place, each in enumerate(messages[:leading])]
     said: list[Message] = []
     for place, each in enumerate(messages[leading:], leading):
         add(said, _message(each, f"messages[{place}]"))
@@ -37,15 +37,15 @@ def _message(given: dict[str, Any], where: str) -> Message:
     role, content = given.get("role"), given.get("content")
     match role:
         case "system" | "developer":
-            return Message(role, (Text(text_of(content, where)),))
+            return Message(role, (Text(text_of(content, f"{where}.content")),))
         case "user":
             name = given.get("name")
-            return Message("user", parts_of(content, where), name if isinstance(name, str) else None)
+            return Message("user", parts_of(content, f"{where}.content"), name if isinstance(name, str) else None)
         case "assistant":
             return Message("assistant", _answer(given, where))
         case "tool":
             id = text_in(given, "tool_call_id", where)
-            return Message("tool", (ToolResult(id, text_of(content, where)),))
+            return Message("tool", (ToolResult(id, text_of(content, f"{where}.content")),))
         case _:
             raise refusal(f"{where}: the role {role!r} is not supported", f"{where}.role")
 
@@ -53,7 +53,7 @@ def _message(given: dict[str, Any], where: str) -> Message:
 def _answer(given: dict[str, Any], where: str) -> tuple[Part, ...]:
     if given.get("function_call") is not None:
         raise refusal(f"{where}.function_call is not supported: use tool_calls", f"{where}.function_call")
-    text = text_of(given.get("content"), where) or text_of(given.get("refusal"), where)
+    text = text_of(given.get("content"), f"{where}.content") or text_of(given.get("refusal"), f"{where}.refusal")
     calls: Any = given.get("tool_calls") or []
     if not isinstance(calls, list):
         raise refusal(f"{where}.tool_calls must be a list", f"{where}.tool_calls")
