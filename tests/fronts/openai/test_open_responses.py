@@ -64,13 +64,10 @@ ITEMS: dict[str, dict[str, Any]] = {
     "function_call": {"id": TEXT, "call_id": TEXT, "name": TEXT, "arguments": TEXT, "status": TEXT},
     "reasoning": {"id": TEXT, "summary": list},
 }
-RED_HEART = (
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
-)
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+IMAGE = f"data:image/png;base64,{DOT}"
 REQUESTS: dict[str, dict[str, Any]] = {
-    "basic text response": {
-        "input": [{"type": "message", "role": "user", "content": "Say hello in exactly 3 words."}]
-    },
+    "basic text response": {"input": [{"type": "message", "role": "user", "content": "Say hello in exactly 3 words."}]},
     "system prompt": {
         "input": [
             {"type": "message", "role": "system", "content": "You are a pirate."},
@@ -84,7 +81,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
                 "role": "user",
                 "content": [
                     {"type": "input_text", "text": "What do you see?"},
-                    {"type": "input_image", "image_url": RED_HEART},
+                    {"type": "input_image", "image_url": IMAGE},
                 ],
             }
         ]
@@ -179,4 +176,4 @@ def check_lives(events: list[dict[str, Any]]) -> None:
 
 def test_the_image_reaches_the_provider(served: Served, wire: WireProbe) -> None:
     served.client.post("/v1/responses", json={"model": "agent", **REQUESTS["image input"]})
-    assert RED_HEART in wire.requests()[0].body
+    assert IMAGE in wire.requests()[0].body

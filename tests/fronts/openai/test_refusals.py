@@ -157,9 +157,9 @@ def test_a_busy_conversation_is_a_conflict(serve: Serve, agent_on: Any, wire: Wi
 @pytest.mark.parametrize("is_streamed", [True, False])
 def test_a_failed_run_is_an_error_of_the_client(serve: Serve, agent_on: Any, is_streamed: bool) -> None:
     client = client_of(serve(agent_on("error-frame")))
+    ask: Any = client.chat.completions.create
     with pytest.raises(openai.APIError):
-        answer: Any = client.chat.completions.create(model="agent", messages=HELLO, stream=is_streamed)  # type: ignore[call-overload]
-        list(answer)
+        list(ask(model="agent", messages=HELLO, stream=is_streamed))
     if is_streamed:
         events = list(client.responses.create(model="agent", input="Go.", stream=True))
         assert events[-1].type == "response.failed"
@@ -182,7 +182,8 @@ def test_keys_scopes_and_tenants_hold_as_everywhere(serve: Serve, tmp_path: Any)
     with pytest.raises(openai.AuthenticationError) as error:
         client_of(served).models.list()
     assert error.value.code == "invalid_api_key"
-    of = {name: openai.OpenAI(base_url=base, api_key=key, max_retries=0) for name, key in zip("abe", (ann, bob, eve))}
+    keys_of = {"a": ann, "b": bob, "e": eve}
+    of = {name: openai.OpenAI(base_url=base, api_key=key, max_retries=0) for name, key in keys_of.items()}
     response = of["a"].responses.create(model="poet", input="Hello")
     conversation = of["a"].conversations.create()
     assert of["e"].responses.retrieve(response.id).output_text

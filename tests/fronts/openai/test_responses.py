@@ -239,6 +239,24 @@ def test_a_stream_is_resumed_after_every_event(serve: Serve) -> None:
             assert joined(found) == joined(events[cut + 1 :]), cut
 
 
+@pytest.mark.scenario("G67")
+def test_a_stream_is_resumed_inside_of_merged_deltas(serve: Serve) -> None:
+    told = " ".join(f"w{number}" for number in range(600))
+    served = serve(Agent(Scripted(told), name="teller"))
+    body = {"model": "teller", "input": "Go.", "stream": True}
+    with raw_events(served, "POST", "/v1/responses", json=body) as found:
+        events = list(found)
+    id, last = events[-1]["response"]["id"], events[-1]["sequence_number"]
+    assert last == 600 + 7
+    for cut in (3, 4, 5, 130, 257, 601, 603, 604, last - 1):
+        with raw_events(served, "GET", f"/v1/responses/{id}?stream=true&starting_after={cut}") as found:
+            rest = list(found)
+        assert rest[0]["sequence_number"] > cut
+        text = "".join(each["delta"] for each in rest if each["type"] == "response.output_text.delta")
+        assert text.split() == told.split()[max(0, cut - 3) :]
+        assert rest[-1] == events[-1]
+
+
 def joined(events: Any) -> list[Any]:
     """The events, with the neighbouring deltas of a slow or late reader as one."""
     found: list[Any] = []

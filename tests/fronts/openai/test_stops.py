@@ -24,14 +24,16 @@ RESPONSES = ("/v1/responses", {"model": "agent", "input": "Go."})
 WAYS = {"chat": CHAT, "responses": RESPONSES}
 
 
-def leave(served: Served, way: str, wire: WireProbe, *, headers: str = "", state: str = "token", **fields: Any) -> float:
+def leave(
+    served: Served, way: str, wire: WireProbe, *, headers: str = "", state: str = "token", **fields: Any
+) -> float:
     """Starts the run `r` on a bare connection, waits until the provider is at `state`, and closes it."""
     path, body = WAYS[way]
     data = json.dumps({**body, **fields}).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nHalter-Run-Id: r\r\n{headers}"
     with served.connect() as connection:
         connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(data) + data)
-        wire.wait(state)  # type: ignore[arg-type]
+        wire.wait(state)
     return time.monotonic()
 
 

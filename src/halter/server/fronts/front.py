@@ -10,6 +10,7 @@ from halter.agent import Agent
 from halter.core.runnable import Runnable
 from halter.events import Event
 from halter.messages import Message
+from halter.server.frames import merged
 from halter.server.names import Names
 from halter.server.problems import Problem
 from halter.snapshot import Snapshot
@@ -61,7 +62,7 @@ class RuledFormat:
     def batch(self, found: Sequence[Event]) -> bytes:
         """See `StreamFormat.batch`."""
         frames = bytearray()
-        for event in found:
+        for event in merged(found):
             show = self._shown.get(type(event))
             if show is not None:
                 frames += show(self, self._names.in_event(event))

@@ -7,16 +7,14 @@ with `errorCode`; also with `error`, which ADK's clients raise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from halter import events
-from halter.core.fold import pack, unpack
 from halter.events import Event
 from halter.messages import ToolCall
-from halter.server.frames import MERGE_FROM
 from halter.server.fronts.adk.contents import Json, call_json, message_fields, response_part
 from halter.server.fronts.front import Dropped, RuledFormat, Rules
 from halter.server.names import Names
@@ -78,12 +76,6 @@ class AdkFormat(RuledFormat):
             if tool.status != "finished":
                 self._calls[tool.run_id, tool.call_id] = ToolCall(tool.call_id, tool.name, tool.arguments)
         return b""
-
-    def batch(self, found: Sequence[Event]) -> bytes:
-        """See `StreamFormat.batch`."""
-        if len(found) >= MERGE_FROM:
-            found = [each for entry in pack(found) for each in unpack(entry, 0)]
-        return super().batch(found)
 
     # --- who ------------------------------------------------------------------------------------------------
 

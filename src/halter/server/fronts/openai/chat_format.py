@@ -16,10 +16,10 @@ from halter.events import Event
 from halter.messages import ToolCall, Usage
 from halter.server.fronts.front import Dropped, RuledFormat, Rules
 from halter.server.fronts.openai.errors import error_of_failure
-from halter.server.fronts.openai.finishing import Finish, calls_for_client, chat_usage, finish_of
+from halter.server.fronts.openai.finishing import Finish, answer_of, calls_for_client, chat_usage, finish_of
 from halter.server.names import Names
 from halter.server.port import RunPlan
-from halter.server.views import plain, shown
+from halter.server.views import shown
 from halter.snapshot import Snapshot
 
 BETWEEN_MESSAGES = "\n\n"
@@ -124,9 +124,7 @@ class ChatFormat(RuledFormat):
 
     def _rest(self, event: events.Completed | events.Failed | events.Cancelled) -> bytes:
         """The answer, if none of it was shown as it came."""
-        text = event.text
-        if not text and isinstance(event, events.Completed) and event.output is not None:
-            text = msgspec.json.encode(plain(event.output)).decode()
+        text = answer_of(event)
         if self._said or not text:
             return b""
         self._said.append(text)

@@ -18,7 +18,9 @@ def read_chat(messages: Sequence[dict[str, Any]]) -> tuple[str, tuple[Message, .
     Raises `Problem` 400 for what is no such message.
     """
     leading = next((place for place, each in enumerate(messages) if each.get("role") not in SYSTEM), len(messages))
-    instructions = [text_of(each.get("content"), f"messages[{place}].content") for place, each in enumerate(messages[:leading])]
+    instructions = [
+        text_of(each.get("content"), f"messages[{place}].content") for place, each in enumerate(messages[:leading])
+    ]
     said: list[Message] = []
     for place, each in enumerate(messages[leading:], leading):
         add(said, _message(each, f"messages[{place}]"))

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import Literal, TypeAlias
 
+import msgspec
+
+from halter import events
 from halter.messages import Message, ToolCall, Usage
+from halter.server.views import plain
 
 Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 
@@ -39,6 +43,14 @@ def finish_of(message: Message, calls: tuple[ToolCall, ...]) -> Finish:
 def calls_for_client(message: Message, names: AbstractSet[str]) -> tuple[ToolCall, ...]:
     """The calls of tools that the client has brought, without those that were cut off."""
     return tuple(call for call in message.tool_calls if call.name in names and not call.incomplete)
+
+
+def answer_of(event: events.Completed | events.Failed | events.Cancelled) -> str:
+    """The run's answer as text: what it has said, or its output as JSON."""
+    output = event.output if isinstance(event, events.Completed) else None
+    if event.text or output is None or isinstance(output, str):
+        return event.text
+    return msgspec.json.encode(plain(output)).decode()
 
 
 def chat_usage(usage: Usage) -> dict[str, object]:

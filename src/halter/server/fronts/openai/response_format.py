@@ -17,12 +17,12 @@ from halter import events
 from halter.messages import Message, ToolCall
 from halter.server.fronts.front import Dropped, RuledFormat, Rules
 from halter.server.fronts.openai.errors import error_of_failure
-from halter.server.fronts.openai.finishing import calls_for_client, finish_of
+from halter.server.fronts.openai.finishing import answer_of, calls_for_client, finish_of
 from halter.server.fronts.openai.items import call_item, message_item, output_text, reasoning_item
 from halter.server.fronts.openai.response_object import response_object
 from halter.server.names import Names
 from halter.server.port import RunPlan
-from halter.server.views import plain, shown
+from halter.server.views import shown
 from halter.snapshot import Snapshot
 
 _OF_SERVER = Dropped("tools of the served agent are its own business; calls for the client come with their message")
@@ -236,10 +236,8 @@ class ResponseFormat(RuledFormat):
 
     def _rest(self, event: events.Completed | events.Failed | events.Cancelled) -> bytes:
         """What is open ends; an answer of which nothing was shown as it came is shown whole."""
-        text = event.text
+        text = answer_of(event)
         frames = self._close(self._last or Message("assistant", (), interrupted=True))
-        if not text and isinstance(event, events.Completed) and event.output is not None:
-            text = msgspec.json.encode(plain(event.output)).decode()
         is_shown = any(item["type"] == "message" for item in self._output)
         if text and not is_shown:
             frames += self._open_message(event.run_id) + self._delta(text, 1)
