@@ -46,13 +46,6 @@ class StreamFormat(Protocol):
         ...
 
 
-def merged(found: Sequence[Event]) -> Sequence[Event]:
-    """The events of a batch; where the reader is behind, neighbouring deltas as one."""
-    if len(found) < MERGE_FROM:
-        return found
-    return [each for entry in pack(found) for each in unpack(entry, 0)]
-
-
 class HalterFormat:
     """Halter's own frames: `id: <epoch>.<seq>`, `event: <type>`, `data: <the event as JSON>`.
 
