@@ -31,6 +31,19 @@ STOPS = 200
 IDLE = 1_000
 NGINX = shutil.which("nginx") or ("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else None)
 START = json.dumps({"agent": "agent", "input": PROMPT, "stream": True}).encode()
+# Halter's server asked in the words of other clients: path, body, and what each token's frame begins with.
+FRONTS: dict[str, tuple[str, bytes, bytes]] = {
+    "halter, OpenAI chat": (
+        "/v1/chat/completions",
+        json.dumps({"model": "agent", "messages": [{"role": "user", "content": PROMPT}], "stream": True}).encode(),
+        b'"delta":{"content":"t',
+    ),
+    "halter, OpenAI Responses": (
+        "/v1/responses",
+        json.dumps({"model": "agent", "input": PROMPT, "stream": True, "store": False}).encode(),
+        b"event: response.output_text.delta",
+    ),
+}
 TICKS = os.sysconf("SC_CLK_TCK")
 NEVER = 1e9
 
@@ -74,14 +87,15 @@ def serving(name: str, provider: str) -> Generator[Server]:
         with _nginx(provider) as server:
             yield server
         return
-    command = [sys.executable, "-m", "bench.servers", name, provider]
+    marker = b"event: text.delta" if name == "halter" else b"data: t"
+    path, body, marker = FRONTS.get(name, ("/v1/runs", START, marker))
+    command = [sys.executable, "-m", "bench.servers", "halter" if name in FRONTS else name, provider]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
         until_it_answers(port)
-        marker = b"event: text.delta" if name == "halter" else b"data: t"
-        yield Server(process.pid, port, "/v1/runs", START, marker)
+        yield Server(process.pid, port, path, body, marker)
     finally:
         process.kill()
         process.communicate()
@@ -185,7 +199,7 @@ def _relayed(name: str, tokens: int, loop: str) -> tuple[float, float, float]:
 
 def measure_served(options: Options) -> Table:
     tokens = 60 if options.quick else 200
-    names = [*APPS, *(["nginx"] if NGINX else [])]
+    names = [*APPS, *FRONTS, *(["nginx"] if NGINX else [])]
     found = interleaved("served", options.rounds, names, lambda name: _relayed(name, tokens, options.loop))
     cpu = {name: [each[0] for each in values] for name, values in found.items()}
     rows = [
