@@ -424,7 +424,7 @@ def test_a_reader_that_is_behind_gets_merged_deltas_and_all_of_the_text(serve: S
 # --- the package
 
 
-def test_the_package_holds_the_file_that_the_server_serves(serve: Serve, node: str, tmp_path: Path) -> None:
+def test_the_package_holds_the_file_that_the_server_serves(serve: Serve, programs: None, tmp_path: Path) -> None:
     served = serve(Agent("scripted:Hi.", name="agent"))
     for name in ("client.js", "client.d.ts"):
         answer = served.client.get(f"/{name}")

@@ -339,6 +339,8 @@ export class Halter {
     reason?: Reason
     wait?: number
   }): Promise<Record[]>
+  /** The frames of an event stream of the API, such as `/v1/live`, as they come together. */
+  frames(path: string, controller?: AbortController): AsyncGenerator<any[], void, void>
   /** Any request of the API; resolves to its JSON, or `null`. */
   request(method: string, path: string, body?: unknown): Promise<any>
   /** As `request`, sent again until the server answers: only for what may be repeated. */

@@ -674,6 +674,12 @@ export class Halter {
     return (await this.request("POST", `/v1/cancel?wait=${wait}`, body)).runs
   }
 
+  /** The frames of an event stream of the API, as they come together; it ends when the connection does. */
+  async *frames(path, controller = new AbortController()) {
+    const response = await this.open("GET", path, { signal: controller.signal })
+    for await (const found of framesOf(response, controller)) yield found.map((data) => JSON.parse(data))
+  }
+
   /** Any request of the API; resolves to its JSON, or `null`. Throws `ServerRefused` or `ConnectionFailed`. */
   async request(method, path, body) {
     const response = await this.open(method, path, { body, accept: "application/json" })
