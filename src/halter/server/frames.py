@@ -107,7 +107,13 @@ def _ai_sdk(_: int, names: Names) -> StreamFormat:
     return AiSdkFormat(names)
 
 
-FORMATS: dict[str, Callable[[int, Names], StreamFormat]] = {"halter": HalterFormat, "ai-sdk": _ai_sdk}
+def _ag_ui(_: int, names: Names) -> StreamFormat:
+    from halter.server.fronts.ag_ui_frames import AgUiFormat
+
+    return AgUiFormat(names)
+
+
+FORMATS: dict[str, Callable[[int, Names], StreamFormat]] = {"halter": HalterFormat, "ai-sdk": _ai_sdk, "ag-ui": _ag_ui}
 
 
 def stream_format(name: str, epoch: int, names: Names | None = None) -> StreamFormat:

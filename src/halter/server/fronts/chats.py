@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from halter.errors import ConfigurationError, SessionNotFound
-from halter.messages import File, Image, Message
+from halter.messages import File, Image, Message, ToolResult
 from halter.outcome import Cancellation, CancelReason
 from halter.server.fronts.front import asked_of
 from halter.server.port import RunFilter, RunInfo
@@ -26,7 +26,14 @@ STOPPING = 10.0  # seconds for which the end of a run is waited for, before its 
 
 
 async def next_input(
-    server: Server, who: Principal, agent: str, session: str, messages: Sequence[Message], *, again: bool = False
+    server: Server,
+    who: Principal,
+    agent: str,
+    session: str,
+    messages: Sequence[Message],
+    *,
+    again: bool | None = False,
+    tools: Collection[str] = (),
 ) -> Any:
     """The input of the run that answers a client's list of messages.
 
@@ -36,7 +43,9 @@ async def next_input(
         agent: the name of what is to run.
         session: as the client names it.
         messages: the client's list, whose last one is to be answered.
-        again: the last message replaces one that was said before, or is to be answered again.
+        again: the last message replaces one that was said before, or is to be answered again; `None`: it is, if it is
+            the session's last question too.
+        tools: names of those that the client answers.
 
     Raises:
         Problem: 400 if the list ends with an answer.
@@ -47,13 +56,43 @@ async def next_input(
         known = await server.sessions.history(stored, full=True)
     except SessionNotFound:
         return [*history, *said] if isinstance(said, tuple) else said
+    if again is None:
+        again = _is_last(messages, known)
     if again:
         at = _place_of(messages, known)
         if at < len(known):
             await stop_all(server, who, session)
             await server.sessions.rewind(stored, at)
             server.record(who, "session.rewind", session, f"{at} messages left")
-    return said if isinstance(said, str) else list(said)
+    if isinstance(said, str):
+        return said
+    new = _new(said, known, tools)
+    if not new:
+        raise Problem(400, "the conversation has no message to answer: end it with the user's", code="invalid")
+    return new
+
+
+def _new(said: Sequence[Message], known: Sequence[Message], tools: Collection[str]) -> list[Message]:
+    """Of what the client says, what the session has not: of results, those of calls that were left to the client.
+
+    Such a call is read as one that was stopped before it ran, until its result is there.
+    """
+    last = max((place for place, each in enumerate(known) if each.role == "assistant"), default=None)
+    calls = {call.id for call in known[last].tool_calls if call.name in tools} if last is not None else set[str]()
+    for message in known[last or 0 :]:
+        calls -= set[str]() if message.interrupted else _results(message)
+    return [each for each in said if each.role != "tool" or calls.issuperset(_results(each))]
+
+
+def _results(message: Message) -> set[str]:
+    return {part.call_id for part in message.parts if isinstance(part, ToolResult)}
+
+
+def _is_last(messages: Sequence[Message], known: Sequence[Message]) -> bool:
+    asked = [each.text for each in messages if each.role == "user"]
+    before = [each.text for each in known if each.role == "user"]
+    is_said = bool(messages) and messages[-1].role == "user"
+    return is_said and bool(before) and before[-1] == asked[-1] and before.count(asked[-1]) >= asked.count(asked[-1])
 
 
 def _place_of(messages: Sequence[Message], known: Sequence[Message]) -> int:

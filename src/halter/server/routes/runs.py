@@ -28,8 +28,8 @@ KEY = HTTPBearer(auto_error=False, description="An API key; needed if the server
 PLACE = r"^[0-9]{1,12}(\.[0-9]{1,9})?~" + ID.removeprefix("^")
 Wait = Annotated[float, Query(ge=0, le=3600, description="seconds to wait for the run's end")]
 Format = Annotated[
-    Literal["halter", "ai-sdk"],
-    Query(description="as whose events the stream shows the run: Halter's own, or the AI SDK's"),
+    Literal["halter", "ai-sdk", "ag-ui"],
+    Query(description="as whose events the stream shows the run: Halter's own, the AI SDK's or AG-UI's"),
 ]
 STREAM = {"text/event-stream": {"example": examples.EVENTS}}
 
