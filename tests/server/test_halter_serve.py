@@ -193,6 +193,8 @@ def test_logs_are_json_lines_if_asked_for(start: Start, wire: WireProbe) -> None
         (["app.py", "--port", "many"], "--port must be a number"),
         (["app.py", "--retain", "soon"], "--retain must be a time"),
         (["app.py", "--host", "0.0.0.0"], "--keys FILE"),
+        (["app.py", "--keys", "none.json"], "no such file"),
+        (["app.py", "--sessions", "none/of/these.db"], "--sessions: the session file"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], says: str) -> None:

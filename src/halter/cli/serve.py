@@ -108,11 +108,13 @@ def _serve_once(options: argparse.Namespace) -> int:
     from halter.server.units import bytes_of, seconds_of
 
     _check_reach(options)
+    _check_keys(options)
     if options.log_format not in ("text", "json"):
         raise ConfigurationError(f"--log-format must be text or json, not {options.log_format!r}")
     address = Address(host=options.host, port=_whole("--port", options.port, most=65_535))
     grace = seconds_of("--grace", options.grace)
     runnables = load_runnables(options.target)
+    _check_sessions(options.sessions)
     app = create_app(
         runnables,
         sessions=options.sessions,
@@ -150,6 +152,34 @@ def _check_reach(options: argparse.Namespace) -> None:
             f"--host {options.host} lets other machines in, and without keys any of them may start and stop runs: "
             f"give --keys FILE (`halter keys add` makes one), or --no-keys if that is meant"
         )
+
+
+def _check_keys(options: argparse.Namespace) -> None:
+    if options.keys and not os.path.exists(options.keys):
+        raise ConfigurationError(
+            f"--keys {options.keys}: there is no such file; `halter keys add NAME --keys {options.keys}` makes it"
+        )
+
+
+def _check_sessions(where: str) -> None:
+    """Raises `ConfigurationError` for a place that can never be used. One that is away now may come back."""
+    import asyncio
+
+    from halter.errors import SessionsUnavailable
+    from halter.server.readiness import NO_RUN, PATIENCE
+    from halter.sessions.sessions import Sessions
+
+    async def look() -> None:
+        async with Sessions(where) as sessions:
+            await asyncio.wait_for(sessions.run(NO_RUN), PATIENCE)
+
+    try:
+        asyncio.run(look())
+    except SessionsUnavailable as error:
+        if not error.retryable:
+            raise ConfigurationError(f"--sessions: {error}") from error
+    except TimeoutError:
+        pass  # the server says so itself, and is ready when it answers
 
 
 def _hosts(options: argparse.Namespace) -> tuple[str, ...]:

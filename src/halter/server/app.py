@@ -190,7 +190,7 @@ def _live_with(app: FastAPI, server: Server, draining: Draining) -> None:
         sole = SoleProcess() if isinstance(server.store, MemoryRunStore) else None
         async with inner(app) as state:
             draining.watch_signals()
-            server.is_ready = True
+            await server.readiness.begin()
             try:
                 yield state
             finally:

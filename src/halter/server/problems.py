@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from halter.errors import HalterError, SessionBusy, SessionNotFound, SessionsUnavailable, UsageError
+from halter.errors import HalterError, SessionBusy, SessionDamaged, SessionNotFound, SessionsUnavailable, UsageError
 from halter.server.names import Names
 
 MEDIA_TYPE = "application/problem+json"
@@ -73,6 +73,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(404, str(error), code="session_not_found")
         case SessionBusy():
             return Problem(409, str(error), code="session_busy", retry_after=1)
+        case SessionDamaged():
+            return Problem(500, str(error), code="session_damaged")
         case SessionsUnavailable():
             return Problem(503, str(error), code="sessions_unavailable", retry_after=5)
         case UsageError():

@@ -30,6 +30,7 @@ from halter.server.port import Begun, CancelAnswer, EventFeed, RunFilter, RunInf
 from halter.server.presence import OnDisconnect
 from halter.server.principal import Auth, Principal
 from halter.server.problems import Problem
+from halter.server.readiness import Readiness
 from halter.server.tags import RESERVED, ServerTags
 from halter.server.views import RunView, run_view
 from halter.sessions.place import SessionRef
@@ -73,7 +74,7 @@ class Server:
         self.metrics = Metrics(store)
         store.on_ended = self._ended
         self.is_draining = False
-        self.is_ready = False
+        self.readiness = Readiness(sessions)
         self.on_drained: Callable[[], object] = lambda: None  # called when all runs are over, before the process ends
         self.on_forced: Callable[[], object] = lambda: None  # called when the process is to end without waiting
         self._auth = auth

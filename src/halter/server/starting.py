@@ -35,16 +35,22 @@ async def start(
         extras: what fronts ask beyond the body.
 
     Raises:
-        Problem: nothing was started. 409 if the session is busy, and the body does not say to wait.
+        Problem: nothing was started. 409 if the session is busy, and the body does not say to wait; 503 if the
+            database is away.
     """
     begun = await server.begin(body, who, is_waiting=is_waiting, extras=extras)
-    if begun.result == "new" and body.session is not None and body.on_busy == "reject":
-        await _has_its_turn(server, begun.info.plan.key)
+    if begun.result == "new" and _begins_at_once(server, body):
+        await _has_begun(server, begun.info.plan.key)
     return begun
 
 
-async def _has_its_turn(server: Server, key: RunKey) -> None:
-    """Waits until the run has its session's turn, or was refused it. Raises `Problem`; then nothing is kept."""
+def _begins_at_once(server: Server, body: StartBody) -> bool:
+    """Whether only a refusal can keep the run from beginning: it waits for nobody, and is stored before it begins."""
+    return body.on_busy == "reject" if body.session is not None else server.sessions.is_durable
+
+
+async def _has_begun(server: Server, key: RunKey) -> None:
+    """Waits until the run has begun, or was refused. Raises `Problem`; then nothing is kept."""
     feed = await server.store.feed(key)
     if feed is None:
         return
@@ -70,8 +76,21 @@ def _not_theirs(detail: str) -> Problem:
     return Problem(404, detail, code="session_not_found")
 
 
-# Errors of runs that were refused their session before anything was asked of a model.
-_REFUSED = {"SessionBusy": _busy, "SessionNotFound": _not_theirs}
+def _away(detail: str) -> Problem:
+    return Problem(503, detail, code="sessions_unavailable", retry_after=5)
+
+
+def _damaged(detail: str) -> Problem:
+    return Problem(500, detail, code="session_damaged")
+
+
+# Errors of runs that were refused before anything was asked of a model.
+_REFUSED = {
+    "SessionBusy": _busy,
+    "SessionNotFound": _not_theirs,
+    "SessionsUnavailable": _away,
+    "SessionDamaged": _damaged,
+}
 
 
 async def until_over(server: Server, info: RunInfo, receive: Receive, wait: float) -> RunInfo:

@@ -32,11 +32,10 @@ def operations_router(server: Server) -> APIRouter:
 
     @router.get("/readyz", responses={503: problems()[503]})
     async def readyz() -> StatusView:
-        """Answers 200 while new runs are taken, else 503."""
+        """Answers 200 while new runs are taken, else 503: while it starts or shuts down, or its database is away."""
         if server.is_draining:
             raise Problem(503, "the server is shutting down", code="draining")
-        if not server.is_ready:
-            raise Problem(503, "the server is starting", code="starting", retry_after=1)
+        await server.readiness.check()
         return StatusView(status="ready")
 
     @router.get(
