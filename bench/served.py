@@ -43,6 +43,8 @@ FRONTS: dict[str, tuple[str, bytes, bytes]] = {
         json.dumps({"model": "agent", "input": PROMPT, "stream": True, "store": False}).encode(),
         b"event: response.output_text.delta",
     ),
+    "halter, AI SDK": ("/v1/runs?format=ai-sdk", START, b'{"type":"text-delta"'),
+    "halter, AG-UI": ("/v1/runs?format=ag-ui", START, b'{"type":"TEXT_MESSAGE_CONTENT"'),
 }
 TICKS = os.sysconf("SC_CLK_TCK")
 NEVER = 1e9
