@@ -28,7 +28,7 @@ def test_while_the_database_is_away_a_start_is_refused_and_nothing_is_asked_of_a
     assert (refused.status_code, refused.json()["code"]) == (503, "sessions_unavailable")
     assert "retry-after" in refused.headers
     assert served.client.get("/healthz").json()["live_runs"] == 0
-    assert wire.requests == []
+    assert wire.requests() == []
 
     place.parent.mkdir()
     _until_ready(served.client.get)
