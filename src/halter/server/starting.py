@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.types import Receive
@@ -107,7 +107,14 @@ async def until_over(server: Server, info: RunInfo, receive: Receive, wait: floa
     return await server.store.get(key) or info
 
 
-async def while_connected(server: Server, key: RunKey, receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
+async def while_connected(
+    server: Server,
+    key: RunKey,
+    receive: Receive,
+    work: Coroutine[Any, Any, T],
+    *,
+    expected_within: Callable[[], float | None] = lambda: None,
+) -> T | None:
     """The result of `work`, for which the client waits; `None` if it has gone: then its presence decides what becomes
     of the run.
 
@@ -116,6 +123,7 @@ async def while_connected(server: Server, key: RunKey, receive: Receive, work: C
         key: the run that the client waits for.
         receive: of the request, whose end is the client's leaving.
         work: what the client waits for; it is cancelled when the client leaves.
+        expected_within: called after the work: seconds in which a client has to come back all the same.
     """
     working = asyncio.ensure_future(work)
     listener = asyncio.ensure_future(client_left(receive))
@@ -123,7 +131,7 @@ async def while_connected(server: Server, key: RunKey, receive: Receive, work: C
         with connection_to(server.store.presence(key)) as connection:
             await asyncio.wait((working, listener), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
-                connection.keep()
+                connection.keep(expected_within())
     finally:
         working.cancel()
         listener.cancel()

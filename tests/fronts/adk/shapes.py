@@ -57,3 +57,14 @@ def seen_by_client(found: Iterable[dict[str, Any]]) -> Seen:
         elif event.get("interrupted") and event.get("turnComplete"):
             end = "cancelled"
     return {**seen, "calls": sorted(seen["calls"]), "results": sorted(seen["results"]), "end": end}
+
+
+def batches(found: Sequence[Event], sizes: Sequence[int]) -> list[Sequence[Event]]:
+    """The events as a reader gets them: so many at once, in turn."""
+    pieces: list[Sequence[Event]] = []
+    at = 0
+    while at < len(found):
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(found[at : at + size])
+        at += size
+    return pieces

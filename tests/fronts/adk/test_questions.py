@@ -11,6 +11,8 @@ from websockets.sync.client import connect
 
 from halter import Agent, RunContext, runnable, tool
 from halter.models.scripted import Scripted, calls
+from halter.server import stream
+from halter.server.fronts.adk import runs
 
 from .conftest import Adk
 
@@ -139,3 +141,16 @@ def test_a_live_client_answers_on_its_socket(adk: MakeAdk) -> None:
         while not found[-1].get("turnComplete"):
             found.append(json.loads(socket.recv(5)))
     assert responses_in(found) == [{"result": "5 cents are paid"}]
+
+
+@pytest.mark.parametrize("way", ["/run", "/run_sse"])
+def test_a_question_that_nobody_answers_ends_the_run_in_the_end(
+    adk: MakeAdk, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    for module in (runs, stream):
+        monkeypatch.setattr(module, "ANSWERED_WITHIN", 0.2)
+    asked = adk(payer())
+    assert asked.client.post(way, json=asked.body()).status_code == 200
+    [run] = asked.runs()
+    assert run["status"] == "waiting"
+    assert asked.served.until(run["id"], "cancelled")["cancellation"]["reason"] == "client_disconnect"

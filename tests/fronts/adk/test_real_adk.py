@@ -4,47 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from websockets.sync.client import connect
 
-from halter import Agent, RunContext, runnable
+from halter import Agent, RunContext, runnable, tool
 from halter.compose import Sequential
 from halter.models.scripted import Scripted, calls
 from halter.server.fronts.adk.format import LINES, AdkFormat
 from halter.server.names import Names
 
+from ..random_runs import random_log
 from .conftest import Adk, RealAdk
-from .random_runs import PLANS, batches, confirm, events_of, work
-from .shapes import seen_by_client, seen_in_run
+from .shapes import batches, seen_by_client, seen_in_run
 
 MakeAdk = Callable[..., Adk]
 
 
-def plans(count: int) -> list[dict[str, Any]]:
-    """Random plans, all of them at once: so that ADK's process is asked once."""
-    found: list[dict[str, Any]] = []
+@tool
+async def work() -> dict[str, bool]:
+    """Works."""
+    return {"done": True}
 
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(PLANS)
-    def collect(plan: dict[str, Any]) -> None:
-        found.append(plan)
 
-    collect()
-    return found
+@tool(approval="always")
+async def confirm() -> str:
+    """Asks first."""
+    return "confirmed"
 
 
 @pytest.mark.scenario("G74")
 def test_each_event_is_one_of_adks_and_says_the_same_as_the_run(real_adk: RealAdk) -> None:
-    runs = [events_of(plan) for plan in plans(30)]
+    runs = [random_log(seed) for seed in range(30)]
     lines: list[list[str]] = []
     for found in runs:
         format = AdkFormat(Names(), app="agent", streaming=True, wrapping=LINES)

@@ -7,7 +7,7 @@ with `errorCode`; also with `error`, which ADK's clients raise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -42,7 +42,9 @@ class AdkFormat(RuledFormat):
         names: of the session, for texts that name it.
         app: what runs: the author where an event names none.
         streaming: also shows the pieces of answers as they come.
-        is_live: ends each turn with an event that is `turnComplete`.
+        is_live: ends each turn with an event that is `turnComplete`, and goes on when the run asks something: else a
+            question ends the response, and the answer comes in a request of its own.
+        on_paused: told the number of the last event before that end.
         custom_metadata: shown with each whole event.
         wrapping: around each event.
     """
@@ -54,6 +56,7 @@ class AdkFormat(RuledFormat):
         app: str,
         streaming: bool,
         is_live: bool = False,
+        on_paused: Callable[[int], None] = lambda _: None,
         custom_metadata: Mapping[str, Any] | None = None,
         wrapping: Wrapping = FRAMES,
     ) -> None:
@@ -61,6 +64,7 @@ class AdkFormat(RuledFormat):
         self._app = app
         self._streaming = streaming
         self._is_live = is_live
+        self._on_paused = on_paused
         self._metadata = dict(custom_metadata or {})
         self._head, self._tail = wrapping
         self._paths: dict[str, tuple[str, ...]] = {}  # the names of each run and of those above it
@@ -76,6 +80,13 @@ class AdkFormat(RuledFormat):
             if tool.status != "finished":
                 self._calls[tool.run_id, tool.call_id] = ToolCall(tool.call_id, tool.name, tool.arguments)
         return b""
+
+    def batch(self, found: Sequence[Event]) -> bytes:
+        """See `StreamFormat.batch`."""
+        frames = super().batch(found)
+        if self.is_paused:
+            self._on_paused(found[-1].seq)
+        return frames
 
     # --- who ------------------------------------------------------------------------------------------------
 
@@ -146,6 +157,7 @@ class AdkFormat(RuledFormat):
         return self._frame(event, {"actions": {**NO_ACTIONS, "transferToAgent": event.to_agent}})
 
     def _question(self, event: events.InputRequested) -> bytes:
+        self.is_paused = not self._is_live
         call = {"id": event.request_id, **(self._approval(event) if event.kind == "approval" else _input(event))}
         content = {"parts": [{"functionCall": call}], "role": "model"}
         return self._frame(event, {"content": content, "longRunningToolIds": [event.request_id]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -27,7 +27,7 @@ from halter.server.problems import Problem
 from halter.server.run_stream import CountedStream, no_run
 from halter.server.server import MOST_AT_ONCE, Server
 from halter.server.starting import start, while_connected
-from halter.server.stream import Cursor, opened_at
+from halter.server.stream import ANSWERED_WITHIN, Cursor, opened_at
 
 STOP_IS_WAITED_FOR = 5.0  # seconds
 START = Cursor(0)
@@ -52,7 +52,7 @@ class AdkRuns:
     def __init__(self, server: Server, sessions: AdkSessions) -> None:
         self._server = server
         self._sessions = sessions
-        self._shown: WeakKeyDictionary[Presence, int] = WeakKeyDictionary()  # the last event before a question's end
+        self._shown: WeakKeyDictionary[Presence, int] = WeakKeyDictionary()  # the last event before a pause
 
     # --- begun ----------------------------------------------------------------------------------------------
 
@@ -161,7 +161,14 @@ class AdkRuns:
     async def collect(self, turn: Turn, format: AdkFormat, request: Request) -> Response:
         """The events of the turn as a list, once it is over or asks something. Raises `Problem` 500 if it failed."""
         feed = await self._feed(turn)
-        lines = await while_connected(self._server, turn.key, request.receive, _lines(feed, turn.cursor, format))
+        reading = _lines(feed, turn.cursor, format)
+        lines = await while_connected(
+            self._server,
+            turn.key,
+            request.receive,
+            reading,
+            expected_within=lambda: ANSWERED_WITHIN if format.is_paused else None,
+        )
         if lines is None:
             return Response(status_code=499)  # nobody is there to read it
         info = await self._server.store.get(turn.key)
@@ -174,18 +181,18 @@ class AdkRuns:
         feed = await self._server.feed(turn.key)
         if feed is None:
             raise no_run(turn.key.id)
-        presence = self._server.store.presence(turn.key)
-
-        def note(seq: int) -> None:
-            if presence is not None:
-                self._shown[presence] = seq
-
-        return OnlyThese(feed, turn.still_asked) if turn.still_asked else UntilAsked(feed, note)
+        return OnlyThese(feed, turn.still_asked) if turn.still_asked else feed
 
     def format(self, turn: Turn, *, streaming: bool, **options: Any) -> AdkFormat:
         """How the turn is shown to its client. `options`: those of `AdkFormat`."""
         names = turn.session.names(self._server.names(turn.key.tenant))
-        return AdkFormat(names, app=turn.session.app, streaming=streaming, **options)
+        presence = self._server.store.presence(turn.key)
+
+        def note(seq: int) -> None:
+            if presence is not None:
+                self._shown[presence] = max(seq, self._shown.get(presence, 0))
+
+        return AdkFormat(names, app=turn.session.app, streaming=streaming, on_paused=note, **options)
 
     # --- stopped --------------------------------------------------------------------------------------------
 
@@ -206,39 +213,6 @@ class AdkRuns:
         ends = [await self._server.store.wait(key, STOP_IS_WAITED_FOR) for key in stopped]
         is_over = all(info is None or info.status.is_final for info in ends)
         return {"status": "cancelled" if is_over else "cancelling", "runIds": [key.id for key in stopped]}
-
-
-class UntilAsked:
-    """A feed that ends with the first question: ADK's clients answer in a request of their own.
-
-    Args:
-        feed: all the events.
-        note: told the number of the last event of a feed that has ended so.
-    """
-
-    def __init__(self, feed: EventFeed, note: Callable[[int], None]) -> None:
-        self.epoch = feed.epoch
-        self._feed = feed
-        self._note = note
-        self._was_asked = False
-
-    async def open(self, after: int | None) -> Opening:
-        """See `EventFeed.open`."""
-        return await self._feed.open(after)
-
-    async def next_batch(self) -> Sequence[Event]:
-        """See `EventFeed.next_batch`."""
-        if self._was_asked:
-            return ()
-        found = await self._feed.next_batch()
-        if any(type(event) is events.InputRequested for event in found):
-            self._was_asked = True
-            self._note(found[-1].seq)
-        return found
-
-    def close(self) -> None:
-        """See `EventFeed.close`."""
-        self._feed.close()
 
 
 class OnlyThese:
@@ -268,7 +242,7 @@ async def _lines(feed: EventFeed, cursor: Cursor, format: AdkFormat) -> bytes:
     try:
         opening = await opened_at(feed, cursor)
         pieces = [format.snapshot(opening.snapshot, gap=opening.gap)]
-        while not opening.at_end and (found := await feed.next_batch()):
+        while not (opening.at_end or format.is_paused) and (found := await feed.next_batch()):
             pieces.append(format.batch(found))
         return b"".join(pieces)
     finally:
