@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from halter.server.fronts.adk.format import AdkFormat
 from halter.server.fronts.ag_ui_frames import AgUiFormat
 from halter.server.fronts.ai_sdk_frames import AiSdkFormat
 from halter.server.fronts.front import EVENT_TYPES, Dropped, RuledFormat
@@ -14,7 +15,9 @@ from halter.server.fronts.front import EVENT_TYPES, Dropped, RuledFormat
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "format"), [("ai-sdk.md", AiSdkFormat), ("ag-ui.md", AgUiFormat)])
+@pytest.mark.parametrize(
+    ("page", "format"), [("adk.md", AdkFormat), ("ai-sdk.md", AiSdkFormat), ("ag-ui.md", AgUiFormat)]
+)
 def test_each_type_of_event_is_shown_or_dropped_for_the_reason_that_the_page_gives(
     page: str, format: type[RuledFormat]
 ) -> None:

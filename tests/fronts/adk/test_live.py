@@ -13,6 +13,7 @@ from websockets.sync.client import connect
 
 from halter import Agent
 from halter.models.scripted import Scripted
+from halter.server.fronts.adk import live as live_route
 from halter.server.keys import KeyFile
 from halter.testing.wire_probe import WireProbe
 
@@ -125,6 +126,18 @@ def test_frames_that_cannot_be_used_are_answered_and_the_next_one_works(adk: Mak
             assert event["errorCode"] == code, (frame, event)
             assert event["errorMessage"]
         assert asked.runs() == []
+        client.say("Hi.")
+        assert text_of(client.turn())[-1] == "Hello there."
+
+
+def test_a_message_in_pieces_may_be_as_large_as_a_body_and_is_dropped_beyond(
+    adk: MakeAdk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_route, "LARGEST_BODY", 1_000)
+    with live(adk(poet())) as client:
+        for _ in range(3):
+            client.say("x" * 300, partial=True)
+        assert client.event()["errorCode"] == "too_large"
         client.say("Hi.")
         assert text_of(client.turn())[-1] == "Hello there."
 

@@ -4,6 +4,7 @@ A front translates its requests into `StartBody` and `Extras`, and events into i
 limits, keys, tenants, audit and metrics are those of every route: `starting.py`, `run_stream.py`, `server.py`.
 
 - `front.py`: what all fronts use: rules from events to frames, conversations as history and input
+- `adk/`: the API server of Google's ADK
 - `openai/`: chat completions, Responses, conversations and models
 - `showing.py`: a run as one message, for formats that pair starts with ends; `chats.py`: a client's list of messages
   as the next turn of a session

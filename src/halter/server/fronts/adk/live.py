@@ -26,6 +26,7 @@ from halter.server.fronts.adk.format import NO_ACTIONS, Wrapping
 from halter.server.fronts.adk.runs import AdkRuns, Turn
 from halter.server.fronts.adk.session_ids import AdkSession
 from halter.server.fronts.adk.sessions import AdkSessions
+from halter.server.guard import LARGEST_BODY
 from halter.server.port import EventFeed
 from halter.server.presence import connection_to
 from halter.server.principal import Principal
@@ -101,6 +102,7 @@ class _Conversation:
         self._session = session
         self._socket = socket
         self._said: list[PartBody] = []  # of a message whose end has not come
+        self._size = 0  # of its frames, in bytes
         self._showings: asyncio.Queue[_Showing] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -149,26 +151,39 @@ class _Conversation:
             if message["type"] == "websocket.disconnect":
                 return
             try:
-                body = LiveBody.model_validate_json(message.get("text") or message.get("bytes") or b"")
+                data = message.get("text") or message.get("bytes") or b""
+                body = LiveBody.model_validate_json(data)
                 if body.close:
                     return
-                await self._act(body)
+                await self._act(body, len(data))
             except Exception as error:  # every frame that cannot be used has an answer
                 await self._socket.send_text(self._error(problem_of(_readable(error))))
 
-    async def _act(self, body: LiveBody) -> None:
+    async def _act(self, body: LiveBody, size: int) -> None:
         if streamed := [name for name in _STREAMED if getattr(body, name) not in (None, False)]:
             raise Problem(501, f"{streamed[0]} is not supported: send text as content", code="unsupported")
         if body.content is None:
             await self._sessions.change_state(self._who, self._session, body.state_delta or {})
             return
-        self._said += body.content.parts
+        self._keep(body.content.parts, size)
         if body.partial:
             return
-        content, self._said = ContentBody(role=body.content.role, parts=self._said), []
+        content = ContentBody(role=body.content.role, parts=self._said)
+        self._forget()
         turn = await self._runs.say(self._who, self._session, content, state_delta=body.state_delta, interrupts=True)
         if not answers_in(content):
             await self._show(turn)
+
+    def _keep(self, parts: list[PartBody], size: int) -> None:
+        """Adds to the message that is being said. Raises `Problem` 413 if it grows larger than a body may be."""
+        self._size += size
+        if self._size > LARGEST_BODY:
+            self._forget()
+            raise Problem(413, f"the message is larger than {LARGEST_BODY} bytes", code="too_large")
+        self._said += parts
+
+    def _forget(self) -> None:
+        self._said, self._size = [], 0
 
     async def _show(self, turn: Turn) -> None:
         """Has the turn shown after those before it; from here on the client's leaving stops its run."""
