@@ -10,12 +10,13 @@ from starlette.types import Receive
 
 from halter import events
 from halter.server.bodies import StartBody
+from halter.server.ended import info_of
 from halter.server.extras import NOTHING, Extras
 from halter.server.port import Begun, RunInfo, RunKey
 from halter.server.presence import connection_to
 from halter.server.principal import Principal
 from halter.server.problems import Problem
-from halter.server.server import Server
+from halter.server.server import Server, fingerprint, id_conflict
 from halter.server.stream import client_left
 from halter.server.views import run_view
 
@@ -35,13 +36,32 @@ async def start(
         extras: what fronts ask beyond the body.
 
     Raises:
-        Problem: nothing was started. 409 if the session is busy, and the body does not say to wait; 503 if the
-            database is away.
+        Problem: nothing was started. 429 if the tenant has too many runs or open streams, 409 if the session is busy
+            and the body does not say to wait, 503 if the database is away.
     """
+    if body.stream:
+        server.usage.check_streams(who.tenant)  # before the run begins, which else nobody would read or stop
     begun = await server.begin(body, who, is_waiting=is_waiting, extras=extras)
     if begun.result == "new" and _begins_at_once(server, body):
         await _has_begun(server, begun.info.plan.key)
     return begun
+
+
+async def find_earlier(server: Server, body: StartBody, who: Principal, extras: Extras = NOTHING) -> RunInfo | None:
+    """The run of an earlier process that had this id, which never starts another one.
+
+    `None` if the body has no id, or this server's store knows the run. Raises `Problem` 409 if that run was started
+    with another body.
+    """
+    if body.id is None or await server.store.get(key := RunKey(who.tenant, body.id)) is not None:
+        return None
+    record = await server.earlier(key)
+    if record is None:
+        return None
+    info = info_of(record, who.tenant)
+    if info.plan.fingerprint not in ("", fingerprint(body, extras)):
+        raise id_conflict(key.id)
+    return info
 
 
 def _begins_at_once(server: Server, body: StartBody) -> bool:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from halter import Agent, RunContext, runnable, tool
 from halter.compose import Sequential
+from halter.messages import PAUSED
 from halter.models.scripted import Scripted, calls
 from halter.testing.wire_probe import WireProbe
 
@@ -104,6 +105,24 @@ def test_tools_of_the_served_agent_are_not_shown(serve: Serve) -> None:
     completion = client_of(serve(agent)).chat.completions.create(model="guide", messages=HELLO)
     assert completion.choices[0].message.content == "I look.\n\nSunny."
     assert completion.choices[0].message.tool_calls is None
+
+
+def test_an_answer_that_its_provider_has_paused_is_one_text(serve: Serve) -> None:
+    agent = Agent(Pausing("Slowly the river turns."), name="slow")
+    completion = client_of(serve(agent)).chat.completions.create(model="slow", messages=HELLO)
+    assert completion.choices[0].message.content == "Slowly the river turns."
+
+
+class Pausing(Scripted):
+    """Says its answer in two messages, the first of which is not whole."""
+
+    async def respond(self, request: Any, ctx: RunContext) -> Any:
+        for text, reason in (("Slowly ", PAUSED), ("the river turns.", "stop")):
+            reply = ctx.reply()
+            reply.text(text)
+            reply.assembly.finish_reason = reason
+            message = reply.finish()
+        return message
 
 
 def test_the_provider_is_asked_as_the_client_asks(serve: Serve, agent_on: AgentOn, wire: WireProbe) -> None:

@@ -11,6 +11,7 @@ import pytest
 from halter import Agent, RunContext, runnable
 from halter.models.openai import OpenAIChat
 from halter.server import KeyFile
+from halter.server.limits import Limits
 from halter.testing.wire_probe import WireProbe
 
 from ...server.conftest import Serve, Served
@@ -200,6 +201,15 @@ def test_keys_scopes_and_tenants_hold_as_everywhere(serve: Serve, tmp_path: Any)
         of["b"].responses.create(model="poet", input="Hi", conversation=conversation.id)
     again = of["a"].responses.create(model="poet", input="Hi", previous_response_id=response.id)
     assert "a/" not in json.dumps(again.to_dict())
+
+
+def test_a_stream_too_many_is_refused_before_its_run_starts(serve: Serve) -> None:
+    served = serve(poet(), limits=Limits(streams=0))
+    ask: Any = client_of(served).chat.completions.create
+    with pytest.raises(openai.RateLimitError):
+        ask(model="poet", messages=HELLO, stream=True)
+    assert served.start("poet", stream=True).status_code == 429
+    assert served.client.get("/v1/runs").json()["runs"] == []
 
 
 def test_pages_of_other_sites_are_refused(served: Served) -> None:

@@ -142,6 +142,20 @@ def test_a_response_continues_the_one_before(serve: Serve) -> None:
     assert len(served.client.get("/v1/sessions").json()["sessions"]) == 1
 
 
+def test_a_response_that_is_asked_for_again_continues_as_before(serve: Serve) -> None:
+    served = serve(counting())
+    client = client_of(served)
+    first = client.responses.create(model="counter", input="a")
+    for id in ("second", "second", "branch", "branch"):
+        headers = {"Halter-Run-Id": id}
+        again = client.responses.create(
+            model="counter", input="b", previous_response_id=first.id, extra_headers=headers
+        )
+        assert (again.id, again.output_text) == (f"resp_{id}", "Two.")
+    assert len(served.client.get("/v1/sessions").json()["sessions"]) == 2
+    assert len(served.client.get("/v1/runs").json()["runs"]) == 3
+
+
 def test_a_response_that_continues_an_earlier_one_has_a_session_of_its_own(serve: Serve) -> None:
     served = serve(forecaster())
     client = client_of(served)
@@ -311,4 +325,7 @@ def test_responses_of_an_earlier_process_are_known(serve: Serve, tmp_path: Any) 
     first = client_of(serve(counting(), sessions=Sessions(place))).responses.create(model="counter", input="a")
     client = client_of(serve(counting(), sessions=Sessions(place)))
     assert client.responses.retrieve(first.id).output_text == "One."
+    headers = {"Halter-Run-Id": first.id.removeprefix("resp_")}
+    again = client.responses.create(model="counter", input="a", extra_headers=headers)
+    assert (again.id, again.output_text) == (first.id, "One.")
     assert client.responses.create(model="counter", input="b", previous_response_id=first.id).output_text == "Two."

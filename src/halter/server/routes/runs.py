@@ -12,14 +12,13 @@ from starlette.responses import Response
 from halter.outcome import RunStatus
 from halter.server import examples
 from halter.server.bodies import ID, StartBody
-from halter.server.ended import info_of
 from halter.server.port import Begun, Position, RunFilter, RunKey
 from halter.server.principal import Principal
 from halter.server.problems import ProblemRoute
 from halter.server.routes.answers import Limit, OfSession, OfTag, OfUser, problems, run_response
 from halter.server.run_stream import no_run, run_stream
-from halter.server.server import Server, fingerprint, id_conflict
-from halter.server.starting import start, until_over
+from halter.server.server import Server
+from halter.server.starting import find_earlier, start, until_over
 from halter.server.stream import Cursor, cursor_of
 from halter.server.views import AgentListView, AgentView, RunListView, RunView
 
@@ -71,8 +70,7 @@ def runs_router(server: Server) -> APIRouter:
         format: Format = "halter",
     ) -> Any:
         """Starts a run. The same `id` and body again start nothing, and answer with the run as it is."""
-        key = RunKey(who.tenant, body.id) if body.id is not None else None
-        if key is not None and (earlier := await _earlier(server, body, request, key, format)):
+        if (earlier := await _earlier(server, body, request, who, format)) is not None:
             return earlier
         begun = await start(server, body, who, is_waiting=wait > 0)
         if body.stream:
@@ -159,16 +157,12 @@ def _place(text: str | None) -> Position | None:
     return Position(float(created_at), id)
 
 
-async def _earlier(server: Server, body: StartBody, request: Request, key: RunKey, format: str) -> Response | None:
+async def _earlier(server: Server, body: StartBody, request: Request, who: Principal, format: str) -> Response | None:
     """The answer to a start whose id a run of an earlier process had: it never starts twice."""
-    if await server.store.get(key) is not None:
+    info = await find_earlier(server, body, who)
+    if info is None:
         return None
-    found = await server.earlier(key)
-    if found is None:
-        return None
-    info = info_of(found, key.tenant)
-    if info.plan.fingerprint not in ("", fingerprint(body)):
-        raise id_conflict(key.id)
+    key = info.plan.key
     if body.stream:
         return await run_stream(server, key, format, cursor=None)
     return run_response(request, info, 200)

@@ -77,7 +77,7 @@ def _tool(given: dict[str, Any], where: str) -> ToolSpec:
     if not isinstance(name, str) or not name:
         raise refusal(f"{where} needs a name", where)
     spec: dict[str, Any] = {"name": name, "description": str(fields.get("description") or "")}
-    if isinstance(parameters, dict):
+    if isinstance(parameters, dict) and parameters:
         spec["parameters"] = parameters
     strict = fields.get("strict")
     return ToolSpec(**spec, strict=strict if isinstance(strict, bool) else None)

@@ -25,7 +25,13 @@ from halter.server.fronts.openai.bodies import ChatBody, linger_of, run_id_of
 from halter.server.fronts.openai.chat_format import ChatFormat
 from halter.server.fronts.openai.chat_messages import read_chat
 from halter.server.fronts.openai.errors import problem_of_failure
-from halter.server.fronts.openai.running import begun_run, headers_of, shown_whole, start_body, wait_for_end
+from halter.server.fronts.openai.running import (
+    begun_run,
+    headers_of,
+    shown_whole,
+    start_body,
+    wait_for_end,
+)
 from halter.server.principal import Principal
 from halter.server.run_stream import run_stream
 from halter.server.server import Server

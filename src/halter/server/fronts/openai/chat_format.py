@@ -13,7 +13,7 @@ import msgspec
 
 from halter import events
 from halter.events import Event
-from halter.messages import ToolCall, Usage
+from halter.messages import PAUSED, ToolCall, Usage
 from halter.server.fronts.front import Dropped, RuledFormat, Rules
 from halter.server.fronts.openai.errors import error_of_failure
 from halter.server.fronts.openai.finishing import Finish, answer_of, calls_for_client, chat_usage, finish_of
@@ -53,6 +53,7 @@ class ChatFormat(RuledFormat):
         self._before = b"data: " + head + usage + b',"choices":[{"index":0,"delta":{"'
         self._message_id: str | None = None  # whose text was shown last
         self._said: list[str] = []
+        self._between = BETWEEN_MESSAGES
         self._thought: list[str] = []
         self._calls: tuple[ToolCall, ...] = ()
         self._finish: Finish = "stop"
@@ -86,7 +87,7 @@ class ChatFormat(RuledFormat):
         text = event.text
         if event.message_id != self._message_id:
             self._message_id = event.message_id
-            text = BETWEEN_MESSAGES + text if self._said else text
+            text = self._between + text if self._said else text
         self._said.append(text)
         return self._delta(b"content", text)
 
@@ -102,6 +103,7 @@ class ChatFormat(RuledFormat):
             return b""
         self._calls = calls_for_client(message, self._tools)
         self._finish = finish_of(message, self._calls)
+        self._between = "" if message.finish_reason == PAUSED else BETWEEN_MESSAGES
         self._refusal = message.refusal
         if not self._calls:
             return b""

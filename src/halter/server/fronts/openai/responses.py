@@ -28,18 +28,22 @@ from halter.server.fronts.openai.bodies import ResponseBody, linger_of, run_id_o
 from halter.server.fronts.openai.errors import refusal
 from halter.server.fronts.openai.items import items_of, read_items
 from halter.server.fronts.openai.response_format import ResponseFormat
-from halter.server.fronts.openai.response_object import echo_of, response_id, run_id_in
+from halter.server.fronts.openai.response_object import echo_of, response_id
 from halter.server.fronts.openai.resuming import resumed
-from halter.server.fronts.openai.running import begun_run, headers_of, shown_whole, start_body, wait_for_end
+from halter.server.fronts.openai.running import (
+    begun_run,
+    headers_of,
+    plan_of,
+    shown_whole,
+    start_body,
+    wait_for_end,
+)
 from halter.server.fronts.openai.sessions import Continued, continued, is_own
-from halter.server.names import Names
-from halter.server.port import RunFilter, RunInfo, RunKey, RunPlan
+from halter.server.port import RunFilter, RunInfo, RunPlan
 from halter.server.principal import Principal
-from halter.server.problems import Problem
 from halter.server.run_stream import run_stream
 from halter.server.server import FORGETTING, Server
 from halter.server.stream import Cursor
-from halter.sessions.records import RunRecord
 
 MOST_ITEMS = 100
 
@@ -49,7 +53,7 @@ async def create_response(server: Server, body: ResponseBody, request: Request, 
     id = run_id_of(request) or new_id()
     server.runnable(body.model)  # before anything is made for it
     said = read_items(body.input)
-    goes_on = await continued(server, body, who, response_id(id))
+    goes_on = await continued(server, body, who, id)
     start, extras = _asked(server, body, goes_on, said, linger=linger_of(request), id=id)
     plan = await begun_run(server, start, who, extras)
     if body.stream:
@@ -193,28 +197,3 @@ async def _as_it_is(server: Server, plan: RunPlan) -> Response:
     """The response now: its status, and what it has said so far."""
     format = await shown_whole(server, plan, ResponseFormat(server.names(plan.key.tenant), plan))
     return Response(msgspec.json.encode(format.now()), 200, headers_of(plan), "application/json")
-
-
-async def plan_of(server: Server, id: str, who: Principal) -> RunPlan:
-    """The plan of a response's run, of an earlier process as far as its record goes. Raises `Problem` 404."""
-    key = RunKey(who.tenant, run_id_in(id))
-    info = await server.store.get(key)
-    if info is not None:
-        return info.plan
-    record = await server.earlier(key)
-    if record is None:
-        raise Problem(404, f"there is no response {id!r}", code="response_not_found")
-    return _recorded(record, key, server.names(who.tenant))
-
-
-def _recorded(record: RunRecord, key: RunKey, names: Names) -> RunPlan:
-    return RunPlan(
-        key=key,
-        agent=record.name,
-        kind=record.kind,
-        actor="",
-        fingerprint="",
-        created_at=record.started_at,
-        session=names.bare_or_none(record.session_id),
-        user=names.bare_or_none(record.user),
-    )

@@ -59,7 +59,7 @@ def openai_router(server: Server) -> APIRouter:
         return await responses.cancel_response(server, id, who)
 
     @router.delete("/v1/responses/{id}")
-    async def delete_response(id: Id, who: Principal = Depends(may_stop)) -> Any:
+    async def delete_response(id: Id, who: Principal = Depends(may_run)) -> Any:
         return await responses.delete_response(server, id, who)
 
     @router.get("/v1/responses/{id}/input_items")

@@ -12,7 +12,7 @@ from halter.errors import SessionNotFound
 from halter.messages import Message
 from halter.server.fronts.openai.bodies import ResponseBody
 from halter.server.fronts.openai.errors import refusal
-from halter.server.fronts.openai.response_object import PREFIX, run_id_in
+from halter.server.fronts.openai.response_object import PREFIX, response_id, run_id_in
 from halter.server.names import Names
 from halter.server.port import RunKey
 from halter.server.principal import Principal
@@ -34,8 +34,8 @@ class Continued(NamedTuple):
     conversation: str | None = None
 
 
-async def continued(server: Server, body: ResponseBody, who: Principal, own: str) -> Continued:
-    """What the request goes on with. `own`: the session of a response that begins a conversation. Raises `Problem`."""
+async def continued(server: Server, body: ResponseBody, who: Principal, run_id: str) -> Continued:
+    """What the request goes on with; the same, if it comes again. `run_id`: of its response. Raises `Problem`."""
     stored = body.store is not False
     if body.previous_response_id and body.conversation:
         raise refusal("give previous_response_id or conversation, not both", "previous_response_id")
@@ -44,8 +44,8 @@ async def continued(server: Server, body: ResponseBody, who: Principal, own: str
     if body.conversation:
         return await _conversation(server, body.conversation, who, stored=stored)
     if body.previous_response_id:
-        return await _previous(server, body.previous_response_id, who, own, stored=stored)
-    return Continued(own if stored else None)
+        return await _previous(server, body.previous_response_id, who, run_id, stored=stored)
+    return Continued(response_id(run_id) if stored else None)
 
 
 def conversation_id(given: str | dict[str, Any]) -> str:
@@ -68,15 +68,16 @@ async def _conversation(server: Server, given: str | dict[str, Any], who: Princi
     return Continued(None, await server.sessions.history(names.stored(id)), id)
 
 
-async def _previous(server: Server, previous: str, who: Principal, own: str, *, stored: bool) -> Continued:
+async def _previous(server: Server, previous: str, who: Principal, run_id: str, *, stored: bool) -> Continued:
     names, record = server.names(who.tenant), await _record(server, previous, who)
     assert record.session_id is not None
-    end = await _end_of(server, record)
+    end = await _end_of(server, record, run_id)
     if end is None and stored:
         return Continued(names.bare(record.session_id))
     messages = (await server.sessions.history(record.session_id, full=True))[:end]
     if not stored:
         return Continued(None, messages)
+    own = response_id(run_id)
     await make_session(server, names, own, messages, user=record.user)
     return Continued(own)
 
@@ -92,13 +93,13 @@ async def _record(server: Server, previous: str, who: Principal) -> RunRecord:
     return record
 
 
-async def _end_of(server: Server, record: RunRecord) -> int | None:
-    """With how many messages the session stood at the end of this run; `None`: no other run came after it."""
+async def _end_of(server: Server, record: RunRecord, run_id: str) -> int | None:
+    """With how many messages the session stood at the end of a run; `None`: no run but `run_id` came after it."""
     runs = await server.sessions.runs(session=record.session_id, since=record.started_at, limit=MOST_RUNS)
     later = [
         run.base
         for run in runs
-        if run.run_id != record.run_id and run.base >= record.base and run.started_at >= record.started_at
+        if run.run_id not in (record.run_id, run_id) and run.base >= record.base and run.started_at >= record.started_at
     ]
     return min(later, default=None)
 
