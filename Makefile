@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 3
 READY := $(VENV)/.ready
 
-.PHONY: help demo serve test check conformance docs bench bench-peers bench-adk soak lock clean
+.PHONY: pictures help demo serve test check conformance docs bench bench-peers bench-adk soak lock clean
 
 help:
 	@echo "make demo         stop real streams, and see the receipts (about 20 s)"
@@ -85,6 +85,10 @@ bench-adk: $(READY) $(ADK)/.ready
 
 soak: $(READY)
 	@HALTER_MANY_EXAMPLES=10 $(BIN)/python -m pytest -m "soak or hypothesis" --timeout=1800 --tb=native
+
+# Only for maintainers, with Chromium: the pictures of docs/dashboard.md.
+pictures: $(READY)
+	@HALTER_PICTURES=1 $(BIN)/python -m pytest -q -m soak tests/fronts/page/test_page_pictures.py
 
 # Only for maintainers, with uv: resolves the lock file anew.
 lock:

@@ -85,6 +85,7 @@ LOOK = """() => {
     if (!node.textContent.includes(target.replace(/\\/$/, "").slice(0, 40))) bad.push(`hides ${node.href}`)
   }
   const text = document.body.innerText
+  if (text.includes("[object ")) bad.push("an object was shown as text")
   const hidden = /[\\u200B\\u202A-\\u202E\\u2066-\\u2069]|\\u{E0041}/u.exec(text)
   if (hidden) bad.push(`hidden character in ${text.slice(hidden.index - 30, hidden.index + 10)}`)
   return { bad, pwned: window.pwned ?? null, href: location.href }

@@ -264,7 +264,7 @@ export interface RunOptions {
 export class Run implements AsyncIterable<Event> {
   readonly id: string
   readonly status: Status
-  /** The newest event that was seen: what to resume with; `null` before the first frame. */
+  /** The newest event that your loop has got: what to resume with; `null` before the first frame. */
   readonly cursor: string | null
   /** How the run ended; `null` until then. */
   readonly outcome: Outcome | null

@@ -293,6 +293,7 @@ export class Run {
   #heardAt = 0
   #stop = null // the first request to stop that was seen
   #lost = null
+  #delivered = null // the newest event that a loop has got
 
   constructor(client, id, { start = null, from = null, memory = null } = {}) {
     this.#client = client
@@ -314,9 +315,9 @@ export class Run {
     return this.outcome?.status ?? this.#fold.status
   }
 
-  /** The newest event that was seen: what to resume with; `null` before the first frame. */
+  /** The newest event that your loop has got: what to resume with; `null` before the first frame. */
   get cursor() {
-    return this.#epoch === null ? null : `${this.#epoch}.${this.#fold.seq}`
+    return this.#epoch === null ? null : `${this.#epoch}.${this.#delivered ?? this.#fold.seq}`
   }
 
   /** The state of the whole tree of runs: messages, tools, open questions. */
@@ -326,13 +327,30 @@ export class Run {
 
   /** Each event once. A reader that comes later, or that has a gap before it, gets a `snapshot` first. */
   async *[Symbol.asyncIterator]() {
-    for await (const batch of this.batches()) yield* batch
+    for await (const batch of this.#read()) {
+      for (const event of batch) {
+        this.#deliver(event)
+        yield event
+      }
+    }
   }
 
   /** The events as they come together: for pages that draw once for several. */
   async *batches() {
+    for await (const batch of this.#read()) {
+      this.#deliver(batch.at(-1))
+      yield batch
+    }
+  }
+
+  #deliver({ seq = this.#delivered }) {
+    this.#delivered = seq
+    this.#memory?.noteSoon(() => this.#resumeAt)
+  }
+
+  async *#read() {
     const queue = new Queue()
-    if (this.#fold.seq > 0) queue.push({ type: "snapshot", cursor: this.cursor, ...this.snapshot() })
+    if (this.#fold.seq > 0) queue.push({ type: "snapshot", cursor: this.#place, ...this.snapshot() })
     if (this.outcome) queue.end()
     else if (this.#lost) queue.end(this.#lost)
     this.#queues.add(queue)
@@ -391,6 +409,10 @@ export class Run {
     for (const queue of this.#queues) queue.end()
   }
 
+  get #place() {
+    return this.#epoch === null ? null : `${this.#epoch}.${this.#fold.seq}`
+  }
+
   get #resumeAt() {
     return this.cursor ?? (this.#from === "start" ? null : this.#from)
   }
@@ -441,7 +463,7 @@ export class Run {
   async #connect() {
     const controller = (this.#connection = new AbortController())
     const isStart = this.#start && this.#epoch === null
-    const cursor = this.cursor ?? (this.#from === "start" ? "0" : this.#from)
+    const cursor = this.#place ?? (this.#from === "start" ? "0" : this.#from)
     const response = isStart
       ? await this.#client.open("POST", "/v1/runs", { body: this.#start, signal: controller.signal })
       : await this.#client.open("GET", `${this.#path}/events`, { cursor, signal: controller.signal })
@@ -485,7 +507,6 @@ export class Run {
   #publish(event) {
     this.#fold.apply([event])
     for (const queue of this.#queues) queue.push(event)
-    this.#memory?.noteSoon(() => this.#resumeAt)
   }
 
   #outcomeOf(event) {

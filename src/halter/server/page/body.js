@@ -15,10 +15,9 @@ export class RunBody {
   #speaker = null
   #draw
 
-  constructor(app, run, { onChange = () => {}, isQuiet = false } = {}) {
+  constructor(app, run, { onChange }) {
     this.app = app
     this.run = run
-    this.isQuiet = isQuiet
     this.#draw = drawing(() => {
       for (const block of this.#dirty) block.draw()
       this.#dirty.clear()
@@ -107,7 +106,7 @@ export class RunBody {
     }
     if (found) this.node.append(receipt(found, cancellation))
     else if (status === "cancelled") this.node.append(el("p.note", {}, "Stopped", cancellation ? [": ", whoStopped(cancellation)] : " before it began."))
-    if (!this.isQuiet) announce(found ? receiptInWords(outcome) : `${WORDS[status]}.`)
+    announce(found ? receiptInWords(outcome) : `${WORDS[status]}.`)
     this.#draw()
   }
 }
@@ -199,7 +198,7 @@ const TAKES = {
   "input.requested"(body, event) {
     body.begin(event, "waits", event.request_id)
     const question = body.block(`q ${event.request_id}`, () => new Question(body, event), event)
-    if (!body.isQuiet) announce(`A question waits for your answer: ${question.title}`, true)
+    announce(`A question waits for your answer: ${question.title}`, true)
   },
   "input.received"(body, event) {
     body.finish(event, event.request_id)

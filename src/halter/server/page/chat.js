@@ -20,7 +20,7 @@ export function open(app, place, id, { agent: wanted } = {}) {
   const modes = el("button.plain", { type: "button", hidden: true, "aria-label": "Stop, with a choice of modes", onclick: () => talk && app.stopRun(talk.run.id, { run: talk.run, asks: true }) }, "Stop…")
   const form = el("form.composer", {}, el("div", {}, agents, stop, modes), el("div", {}, text, send))
   const fresh = el("a.button", { href: "#/chat", hidden: !session }, "New chat")
-  const stick = sticking(place)
+  const stick = sticking(true)
   put(place, el("header.head", {}, title, about, fresh), log, stick.node, form)
 
   const grow = () => {
@@ -56,6 +56,7 @@ export function open(app, place, id, { agent: wanted } = {}) {
       session = `chat-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`
       history.replaceState(null, "", `#/chat/${session}`)
       fresh.hidden = false
+      say(title, "Chat")
       log.replaceChildren()
     }
     app.stored("sessionStorage", "halter.chat", session)
@@ -150,12 +151,10 @@ export function open(app, place, id, { agent: wanted } = {}) {
     if (runs[0] && app.agents.some((each) => each.name === runs[0].agent)) agents.value = runs[0].agent
     const live = runs[0] && !runs[0].ended_at ? runs[0].id : running
     const run = known?.run ?? (noted && noted.id === live ? noted : null) ?? (live ? app.halter.find(live, { from: "start" }) : null)
-    const asked = run && known ? run.snapshot().runs[0]?.input : null
     fill(log, messages.length ? said(messages) : null)
     if (!run) return
     const input = el("div.said.mine", { dir: "auto" })
     log.append(input)
-    if (known) put(input, asked_(asked))
     const found = known ?? { run, session, over: null, body: new RunBody(app, run, { onChange: changed }) }
     const showInput = () => {
       const root = found.body.runs.get(run.id)

@@ -29,7 +29,7 @@ export function el(what, properties = {}, ...children) {
   return node
 }
 
-const PROPERTIES = { value: 1, checked: 1, disabled: 1, hidden: 1, open: 1, selected: 1, required: 1, tabIndex: 1 }
+const PROPERTIES = { value: 1, checked: 1, disabled: 1, hidden: 1, selected: 1, tabIndex: 1 }
 
 /** Appends elements and texts. */
 export function put(node, ...children) {

@@ -90,7 +90,7 @@ function figure(title, words, points, unit) {
     const kind = isBad ? "bad" : "good"
     picture.append(svg("line", { class: `hang ${kind}`, x1: x, x2: x, y1: 8, y2: down(y) }), svg("circle", { class: kind, cx: x, cy: down(y), r: points.length > 150 ? 1.8 : 3 }))
   })
-  picture.append(svg("line", { class: "held", x1: LEFT, x2: WIDTH, y1: 8, y2: 8 }), svg("text", { class: "foot", x: WIDTH, y: HEIGHT - 4 }, "newest"), svg("text", { class: "foot first", x: LEFT, y: HEIGHT - 4 }, "oldest"))
+  picture.append(svg("line", { class: "held", x1: LEFT, x2: WIDTH, y1: 8, y2: 8 }), svg("text", { x: WIDTH, y: HEIGHT - 4 }, "newest"), svg("text", { class: "first", x: LEFT, y: HEIGHT - 4 }, "oldest"))
   const rows = points.slice(-100).reverse().map(({ run, y }) => el("tr", {}, el("th", { scope: "row" }, el("a", { href: `#/run/${encodeURIComponent(run.id)}` }, name(run.agent), " ", short(run.id))), el("td.number", {}, unit(y))))
   const table = el("details", {}, el("summary", {}, "As a table"), el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Run"), el("th", { scope: "col" }, title))), el("tbody", {}, rows)))
   return el("figure", {}, caption, picture, table)

@@ -91,7 +91,7 @@ const MOST_WINDOW = 180
 
 export function open(app, place) {
   const search = el("input", { type: "search", placeholder: "Agent, id, tag, session", "data-search": true, "aria-label": "Filter the live runs" })
-  const summary = el("p.quiet", { "aria-live": "off" })
+  const summary = el("p.quiet")
   const grid = el("div.grid", { role: "treegrid", "aria-label": "Live runs", tabIndex: -1 })
   const nothing = el("div")
   const ended = el("ol.ended", { "aria-label": "Runs that ended lately" })
@@ -229,7 +229,7 @@ export function open(app, place) {
     onKey(event) {
       const isInGrid = grid.contains(event.target)
       const root = items.find((item) => item.id === chosen)
-      const steps = { j: 1, k: -1, ...(isInGrid || event.target === document.body || event.target.id === "main" ? { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 } : {}) }
+      const steps = { j: 1, k: -1, ...(isInGrid || event.target === document.body || event.target.id === "main" ? { ArrowDown: 1, ArrowUp: -1 } : {}) }
       if (event.key in steps) step(steps[event.key])
       else if (!root) return false
       else if (isInGrid && event.key === "Home") step(-items.length)
@@ -258,8 +258,7 @@ const told = new Set()
 function summaryOf(live) {
   const runs = [...live.runs.values()]
   const waiting = runs.filter((run) => run.questions).length
-  const stopping = runs.filter((run) => run.status === "cancelling").length
-  const parts = [count(runs.length, "run"), waiting && `${waiting} waiting for an answer`, stopping && `${stopping} stopping`]
+  const parts = [count(runs.length, "run"), waiting && `${waiting} waiting for an answer`]
   return parts.filter(Boolean).join(", ")
 }
 
@@ -284,7 +283,6 @@ class Row {
     this.state = who.querySelector(".state")
     const parts = [who, cell("say", this.tail), cell("path", this.line.node), this.age, this.tokens, cell("act", this.stop)]
     this.node = el("div.row", { role: "row", tabIndex: -1, onfocus: () => choose(this.id, false) }, parts)
-    this.node.addEventListener("dblclick", () => (location.hash = this.title.hash))
   }
 
   set({ id, root, run, level, size, place, hasChildren }, at, from, now, isChosen, isOpen) {
@@ -312,7 +310,7 @@ class Row {
     this.fold.setAttribute("aria-label", isOpen ? "Hide the runs below" : "Show the runs below")
     say(this.fold, isOpen ? "▾" : "▸")
     say(this.state, WORDS[status])
-    say(this.tail, run.questions ? "waits for your answer" : run.tail ? run.tail.replace(/\s+/g, " ") : level > 1 ? run.kind : "")
+    say(this.tail, run.questions ? "waits for your answer" : (run.tail ?? "").replace(/\s+/g, " "))
     say(this.age, run.started_at ? took(Math.max(0, Math.floor((run.ended_at ?? now) - run.started_at) * 1000)).replace("0 ms", "0 s") : "queued")
     say(this.tokens, run.usage?.output ? `${whole(run.usage.output)} tok` : "")
     this.stop.disabled = status === "cancelling" || isFinal(status)

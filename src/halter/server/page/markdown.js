@@ -9,12 +9,14 @@ import { el, put, shown } from "./dom.js"
 
 const LONGEST_BLOCK = 6_000 // characters of one block that are drawn again; a longer one is cut
 const DEEPEST = 8
+const CHUNK = 40 // blocks that are laid out as one: a long text costs what is in view
 
 /** The text of one message, in an element. */
 export class Markdown {
   #text = ""
   #done = 0 // so many characters are drawn for good
   #open = [] // nodes of the last block
+  #chunk = null
   #code = null // the open code block: its text node, and how much of the text it has
 
   constructor(node = el("div.prose", { dir: "auto" })) {
@@ -25,6 +27,7 @@ export class Markdown {
   set(text, isFinished = false) {
     if (!text.startsWith(this.#text)) {
       this.node.replaceChildren()
+      this.#chunk = null
       this.#done = 0
       this.#open = []
       this.#code = null
@@ -37,7 +40,8 @@ export class Markdown {
     const blocks = blocksOf(tail)
     blocks.forEach((block, place) => {
       const node = draw(block, 0)
-      this.node.append(node)
+      if (!this.#chunk || this.#chunk.childElementCount >= CHUNK) this.node.append((this.#chunk = el("div.chunk")))
+      this.#chunk.append(node)
       const isLast = place === blocks.length - 1
       if (!isLast || isFinished) this.#done += block.length
       else this.#leaveOpen(block, node)
@@ -311,7 +315,7 @@ function link(to, label, showsTarget) {
   if (!target) return el("span", {}, label, ` (${to})`)
   const leads = target.protocol === "mailto:" ? target.pathname : target.host + (target.pathname + target.search).replace(/^\/$/, "")
   const short = leads.length > 60 ? `${leads.slice(0, 59)}…` : leads
-  const anchor = { href: target.href, target: "_blank", rel: "noopener noreferrer nofollow", referrerpolicy: "no-referrer", title: target.href }
+  const anchor = { href: target.href, target: "_blank", rel: "noopener noreferrer nofollow", title: target.href }
   return el("a", anchor, label, showsTarget && el("span.target", {}, ` ${short}`))
 }
 

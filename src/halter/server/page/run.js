@@ -12,12 +12,12 @@ export function open(app, place, id) {
   const facts = el("dl.facts")
   const lanes = new Lanes()
   const asked = el("div.asked")
-  const stop = el("button.cut", { type: "button", "aria-keyshortcuts": "s", onclick: () => app.stopRun(id, { run }) }, "Stop")
-  const modes = el("button", { type: "button", "aria-keyshortcuts": "m", onclick: () => app.stopRun(id, { run, asks: true }) }, "Stop…")
+  const stop = el("button.cut", { type: "button", "aria-keyshortcuts": "s", onclick: () => ends() }, "Stop")
+  const modes = el("button", { type: "button", "aria-keyshortcuts": "m", onclick: () => ends(true) }, "Stop…")
   const actions = el("p.actions", { hidden: true }, stop, modes)
   const steer = steering(app, run)
   const body = new RunBody(app, run, { onChange: draw })
-  const stick = sticking(place)
+  const stick = sticking(false)
   put(place, el("header.head.sticky", {}, title, status, actions), facts, lanes.node, asked, body.node, steer.node, stick.node)
 
   function draw() {
@@ -31,6 +31,10 @@ export function open(app, place, id) {
     lanes.draw([...body.runs.values()], app.live.now(), run.outcome)
     if (root && !asked.childElementCount) put(asked, el("div.said.mine", { dir: "auto" }, asked_(root.input)))
     stick.follow()
+  }
+
+  async function ends(asks = false) {
+    if (await app.stopRun(id, { run, asks })) stick.end()
   }
 
   async function describe() {
@@ -70,7 +74,7 @@ export function open(app, place, id) {
     },
     onKey(event) {
       if (run.outcome || (event.key !== "s" && event.key !== "m")) return false
-      app.stopRun(id, { run, asks: event.key === "m" })
+      ends(event.key === "m")
       return true
     },
   }
@@ -139,18 +143,24 @@ function steering(app, run) {
 }
 
 /** Keeps the end of the page in view while it grows, as long as the reader is there. */
-export function sticking(place) {
-  let isAtEnd = true
-  const button = el("button.newest", { type: "button", hidden: true, onclick: () => ((isAtEnd = true), follow()) }, "↓ newest")
+export function sticking(isAtEnd) {
+  let lastY = scrollY
+  const button = el("button.newest", { type: "button", hidden: true, onclick: end }, "↓ newest")
   const look = () => {
     const left = document.documentElement.scrollHeight - innerHeight - scrollY
-    isAtEnd = left < 90
+    if (left < 90) isAtEnd = true
+    else if (scrollY < lastY) isAtEnd = false // it was the reader who went up
+    lastY = scrollY
     button.hidden = isAtEnd
   }
   function follow() {
     if (isAtEnd) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" })
     else button.hidden = false
   }
+  function end() {
+    isAtEnd = true
+    follow()
+  }
   addEventListener("scroll", look, { passive: true })
-  return { node: button, follow, close: () => removeEventListener("scroll", look) }
+  return { node: button, follow, end, close: () => removeEventListener("scroll", look) }
 }
