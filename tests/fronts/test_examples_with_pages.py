@@ -45,21 +45,26 @@ def test_the_page_in_react_draws_itself_and_its_stop_button_stops_the_run(
     served = serve.app(app)  # type: ignore[attr-defined]
     source = """
     const { App } = await import(`${given.at}/App.js`)
-    const { stopRuns, transportTo } = await import(`${given.at}/chat.js`)
+    const { messagesOf, stopRuns, transportTo } = await import(`${given.at}/chat.js`)
     const server = given.url
     const chat = new Chat({ id: "c", transport: transportTo("poet", { server }) })
     const sent = chat.sendMessage({ text: "Write on rivers." })
     while (!chat.messages[1]?.parts.length) await sleep(5)
+    const before = await messagesOf("poet", "c", { server })
     const stopped = await stopRuns("c", { server })
     await sent
-    const page = renderToString(createElement(App, { id: "c" }))
-    say({ page, stopped, metadata: chat.messages[1].metadata })
+    const loaded = await messagesOf("poet", "c", { server })
+    const page = renderToString(createElement(App, { id: "c", loaded }))
+    say({ before, loaded, page, stopped, metadata: chat.messages[1].metadata })
     """
     with node.loaded(IMPORTS) as worker:
         found = worker.run(source, url=served.url, at=str(copied / "fastapi-react" / "src"))
     [run] = found["stopped"]
     assert (run["status"], run["cancellation"]["message"]) == ("cancelled", "the stop button")
     assert found["metadata"]["status"] == "cancelled"
+    assert [each["role"] for each in found["before"]] == ["user"]  # the answer on its way is resumed
+    assert [each["role"] for each in found["loaded"]] == ["user", "assistant"]
+    assert "A river" in found["page"]
     assert "Stop</button>" in found["page"]
     assert served.client.get("/api/hello").json() == {"hello": "there"}
 

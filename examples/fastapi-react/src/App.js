@@ -5,10 +5,10 @@ import { stopRuns, transportTo } from "./chat.js"
 
 const transport = transportTo("poet")
 
-/** A chat with a stop button. `id`: the chat's, so that a reload finds it again. */
-export function App({ id }) {
+/** A chat with a stop button. `id`: the chat's, so that a reload finds it again; `loaded`: its messages so far. */
+export function App({ id, loaded }) {
   const [text, setText] = useState("Write on rivers.")
-  const { messages, sendMessage, status, stop, error } = useChat({ id, transport, resume: true })
+  const { messages, sendMessage, status, stop, error } = useChat({ id, messages: loaded, transport, resume: true })
   const isBusy = status === "submitted" || status === "streaming"
 
   const send = (event) => {

@@ -12,3 +12,10 @@ export const stopRuns = async (chat, { server = "" } = {}) => {
   if (!answer.ok) throw new Error(`the server did not stop the answer: ${await answer.text()}`)
   return (await answer.json()).runs
 }
+
+/** The chat's messages so far, to begin with after a reload. */
+export const messagesOf = async (agent, chat, { server = "" } = {}) => {
+  const answer = await fetch(`${server}/v1/ai-sdk/${agent}/chat/${chat}/messages`)
+  if (!answer.ok) throw new Error(`the server did not show the chat: ${await answer.text()}`)
+  return answer.json()
+}

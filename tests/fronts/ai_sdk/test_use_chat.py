@@ -57,6 +57,11 @@ def test_a_chat_has_text_tools_steps_and_what_the_run_was(serve: Serve, client: 
     assert (run["session"], run["text"]) == ("chat", "It is sunny.")
     messages = served.client.get("/v1/sessions/chat/messages").json()["messages"]
     assert [each["role"] for each in messages] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    loaded = served.client.get("/v1/ai-sdk/agent/chat/chat/messages").json()
+    assert [each["role"] for each in loaded] == ["user", "assistant", "user", "assistant"]
+    seen = [{name: value for name, value in part.items() if name != "rawInput"} for part in found["first"]["parts"]]
+    assert loaded[1]["parts"] == seen
+    assert served.client.get("/v1/ai-sdk/agent/chat/unknown/messages").json() == []
 
 
 @pytest.mark.scenario("G66", "J74")

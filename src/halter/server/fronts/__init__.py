@@ -8,7 +8,8 @@ limits, keys, tenants, audit and metrics are those of every route: `starting.py`
 - `openai/`: chat completions, Responses, conversations and models
 - `showing.py`: a run as one message, for formats that pair starts with ends; `chats.py`: a client's list of messages
   as the next turn of a session
-- `ai_sdk.py`: the AI SDK's `useChat`; `ai_sdk_frames.py`: its chunks
+- `ai_sdk.py`: the AI SDK's `useChat`; `ai_sdk_frames.py`: its chunks; `ai_sdk_history.py`: a
+  session as its messages
 - `ag_ui.py`: AG-UI's `HttpAgent`, and so CopilotKit; `ag_ui_frames.py`: its events
 """
 

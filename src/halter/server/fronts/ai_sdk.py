@@ -1,8 +1,9 @@
 """The AI SDK: `useChat` with its default transport, unchanged.
 
-`POST /v1/ai-sdk/{agent}/chat` takes what `DefaultChatTransport` posts, `GET …/chat/{chat}/stream` is where it resumes.
-A chat is a session of the same id; an answer is a run, and the message's id is the run's. An approval ends the
-response, as `useChat` expects; its next request brings the answer to the same run.
+`POST /v1/ai-sdk/{agent}/chat` takes what `DefaultChatTransport` posts, `GET …/chat/{chat}/stream` is where it resumes,
+and `GET …/chat/{chat}/messages` is what a page begins with. A chat is a session of the same id; an answer is a run, and
+the message's id is the run's. An approval ends the response, as `useChat` expects; its next request brings the answer
+to the same run.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from halter.errors import SessionNotFound
 from halter.messages import Message, Text
 from halter.server.bodies import ID, Identifier, RunOptions, StartBody
 from halter.server.fronts.ai_sdk_frames import AiSdkFormat
+from halter.server.fronts.ai_sdk_history import before_the_answer, ui_messages
 from halter.server.fronts.chats import attachment, known_agent, live_runs, next_input
 from halter.server.names import Names
 from halter.server.port import RunKey
 from halter.server.principal import Principal
 from halter.server.problems import Problem, ProblemRoute
-from halter.server.routes.answers import problems
+from halter.server.routes.answers import problems, shown_as
 from halter.server.routes.runs import may
 from halter.server.run_stream import no_run, run_stream
 from halter.server.server import Server
@@ -137,6 +140,20 @@ def ai_sdk_router(server: Server) -> APIRouter:
         if not live:
             return Response(status_code=204)
         return await _stream(server, live[0].plan.key)
+
+    @router.get(
+        "/{agent}/chat/{chat}/messages",
+        response_model=list[dict[str, Any]],
+        responses={**problems(404), 200: shown_as([{"id": "trip-0", "role": "user", "parts": []}])},
+    )
+    async def messages(agent: Agent, chat: Chat, who: Principal = Depends(may_read)) -> Any:
+        """Shows a chat's messages as `useChat` begins with them; without the answer that is on its way."""
+        known_agent(server, agent)
+        try:
+            said = await server.sessions.history(server.names(who.tenant).stored(chat), full=True)
+        except SessionNotFound:
+            return []
+        return ui_messages(chat, before_the_answer(said) if await live_runs(server, who, chat) else said)
 
     return router
 

@@ -233,7 +233,7 @@ class AiSdkFormat(MessageFormat):
         opening = b"" if call.is_begun else self._begin_call(call)
         call.is_whole = True
         return opening + _chunk(
-            "tool-input-available", toolCallId=call.id, toolName=call.name, input=_input(call.arguments)
+            "tool-input-available", toolCallId=call.id, toolName=call.name, input=call_input(call.arguments)
         )
 
     def _progress(self, event: events.ToolProgress) -> bytes:
@@ -330,7 +330,7 @@ def _input_error(call: ShownCall, why: str) -> bytes:
     return _chunk("tool-input-error", toolCallId=call.id, toolName=call.name, input="".join(call.pieces), errorText=why)
 
 
-def _input(arguments: str) -> Any:
+def call_input(arguments: str) -> Any:
     """The arguments as a value; as text where they are no JSON, which the tool is told as well."""
     try:
         return msgspec.json.decode(arguments or "{}")

@@ -66,7 +66,7 @@ def _example(status: int) -> dict[str, Any]:
     return examples.problem(status, title, _DETAILS[status], title.lower().replace(" ", "_"))
 
 
-def shown_as(example: dict[str, Any]) -> dict[str, Any]:
+def shown_as(example: Any) -> dict[str, Any]:
     """What `responses=` says of a JSON answer without a model."""
     return {"content": {"application/json": {"example": example}}}
 
