@@ -163,7 +163,8 @@ class EventStream(FeedStream):
         on_disconnect: `cancel` stops the run when its last connection has gone; `detach` lets it run on. The run's
             first stream decides.
         linger: seconds that a client has to come back before the run is stopped.
-        format: how events are shown.
+        format: how events are shown: `halter`, or for other clients, `ai-sdk` or `ag-ui`. Those two have no cursors:
+            each connection begins with the run's first event.
 
     Raises:
         ConfigurationError: if an argument cannot be.

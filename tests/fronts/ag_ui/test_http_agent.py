@@ -53,7 +53,7 @@ def test_a_run_has_text_tools_steps_and_a_result(serve: Serve, client: Worker) -
     assert [each["role"] for each in messages] == found["roles"]
 
 
-@pytest.mark.scenario("G66", "J74")
+@pytest.mark.scenario("G66")
 @pytest.mark.parametrize("mode", ["steady(2000,10)", "stall", "no-headers"])
 def test_abort_run_closes_the_provider(
     serve: Serve, client: Worker, agent_on: AgentOn, wire: WireProbe, mode: str
@@ -76,7 +76,6 @@ def test_abort_run_closes_the_provider(
     assert served.until("mine", "cancelled")["cancellation"]["reason"] == "client_disconnect"
 
 
-@pytest.mark.scenario("J74")
 def test_a_stop_by_the_clients_id_is_a_cancelled_outcome(
     serve: Serve, one: Worker, zero: Worker, agent_on: AgentOn, wire: WireProbe
 ) -> None:
@@ -107,7 +106,6 @@ async def pay(to: str) -> str:
     return f"Paid {to}."
 
 
-@pytest.mark.scenario("J74")
 @pytest.mark.parametrize("answer", [{"status": "resolved", "payload": {"approved": True}}, {"status": "cancelled"}])
 def test_an_approval_is_an_interrupt_and_the_same_run_goes_on(
     serve: Serve, client: Worker, answer: dict[str, Any]

@@ -64,7 +64,7 @@ def test_a_chat_has_text_tools_steps_and_what_the_run_was(serve: Serve, client: 
     assert served.client.get("/v1/ai-sdk/agent/chat/unknown/messages").json() == []
 
 
-@pytest.mark.scenario("G66", "J74")
+@pytest.mark.scenario("G66")
 @pytest.mark.parametrize("mode", ["steady(2000,10)", "stall", "no-headers"])
 def test_stop_closes_the_provider(serve: Serve, client: Worker, agent_on: AgentOn, wire: WireProbe, mode: str) -> None:
     served = serve(agent_on(mode))
@@ -88,7 +88,6 @@ def test_stop_closes_the_provider(serve: Serve, client: Worker, agent_on: AgentO
     assert found["run"] == run["id"]
 
 
-@pytest.mark.scenario("J74")
 @pytest.mark.parametrize("way", ["run", "chat"])
 def test_a_stop_by_id_is_an_abort_that_says_who_and_why(
     serve: Serve, six: Worker, agent_on: AgentOn, wire: WireProbe, way: str
@@ -177,7 +176,6 @@ say({ waiting, status, message: chat.messages[1], count: chat.messages.length })
 """
 
 
-@pytest.mark.scenario("J74")
 @pytest.mark.parametrize("approved", [True, False])
 def test_approvals_end_the_response_and_the_same_run_goes_on_with_the_answers(
     serve: Serve, client: Worker, approved: bool
