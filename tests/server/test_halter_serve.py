@@ -182,6 +182,13 @@ def test_logs_are_json_lines_if_asked_for(start: Start, wire: WireProbe) -> None
     _, errors = process.communicate(timeout=10)
     lines = [json.loads(line) for line in errors.splitlines()]
     assert any("draining" in line["message"] for line in lines)
+    (ended,) = (line for line in lines if line.get("run_id") == "r" and "status" in line)
+    assert (ended["message"], ended["status"], ended["reason"]) == (
+        "agent cancelled: shutdown",
+        "cancelled",
+        "shutdown",
+    )
+    assert ended["stopped_after_ms"] >= 0
 
 
 @pytest.mark.parametrize(

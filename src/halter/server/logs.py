@@ -11,9 +11,35 @@ import msgspec
 
 from halter.core.run import current_run
 from halter.errors import NoCurrentRun
+from halter.server.port import RunInfo
 
 LogFormat: TypeAlias = Literal["text", "json"]
+_logger = logging.getLogger("halter.server")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "run_id"}
+
+
+def log_end(info: RunInfo) -> None:
+    """One line for a run that is over: who ended it and why, with figures for programs.
+
+    `seconds` since it began, `stopped_after_ms` since the stop was asked for.
+    """
+    if not _logger.isEnabledFor(logging.INFO):
+        return
+    plan, stop = info.plan, info.cancellation
+    facts = {
+        "tenant": plan.key.tenant,
+        "agent": plan.agent,
+        "status": info.status.value,
+        "reason": stop.reason.value if stop else None,
+        "actor": stop.actor if stop else None,
+        "error": info.error.type if info.error else None,
+        "seconds": round(info.ended_at - info.started_at, 3) if info.ended_at and info.started_at else None,
+        "tokens": info.usage.total,
+        "stopped_after_ms": round(info.receipt.stopped_after_ms, 1) if info.receipt else None,
+    }
+    told = {"run_id": plan.key.id, **{name: value for name, value in facts.items() if value not in (None, "")}}
+    why = facts["reason"] or facts["error"]
+    _logger.info("%s %s%s", plan.agent, info.status.value, f": {why}" if why else "", extra=told)
 
 
 class _WithRun(logging.Filter):

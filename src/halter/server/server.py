@@ -24,6 +24,7 @@ from halter.server.ended import EndedFeed, feed_of, info_of
 from halter.server.extras import NOTHING, Extras
 from halter.server.limits import Limits, TenantUsage
 from halter.server.listing import list_runs
+from halter.server.logs import log_end
 from halter.server.metrics import Metrics
 from halter.server.names import Names
 from halter.server.port import Begun, CancelAnswer, EventFeed, RunFilter, RunInfo, RunKey, RunPlan, RunStore
@@ -196,6 +197,7 @@ class Server:
             mode=stop.mode if stop else None,
             message=stop.message if stop else None,
         )
+        log_end(info)
 
     # --- looking --------------------------------------------------------------------------------------------
 
