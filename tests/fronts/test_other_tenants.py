@@ -33,6 +33,11 @@ def as_(served: Served, name: str) -> httpx.Client:
     return httpx.Client(base_url=served.url, timeout=20, headers={"Authorization": f"Bearer {name}"} if name else {})
 
 
+def who_answered(client: httpx.Client) -> list[tuple[str, str]]:
+    entries = client.get("/v1/audit?action=run.input").json()["entries"]
+    return [(entry["actor"], entry["target"]) for entry in entries]
+
+
 @pytest.fixture
 def served(serve: Serve) -> Served:
     return serve(Agent(Scripted(calls("pay", to="x"), "Paid."), name="agent", tools=[pay]), auth=by_name)
@@ -57,6 +62,7 @@ def test_nobody_else_resumes_or_answers_a_chat_of_use_chat(served: Served) -> No
         assert anna.post("/v1/ai-sdk/agent/chat", json={**answer, "id": "other"}).status_code == 404
         assert "Paid." in anna.post("/v1/ai-sdk/agent/chat", json=answer).text
         assert anna.post("/v1/ai-sdk/agent/chat", json=answer).status_code == 409
+        assert who_answered(anna) == [("anna", run["id"])]
         assert ben.get("/v1/runs").json()["runs"] == []
 
 
@@ -73,4 +79,7 @@ def test_nobody_else_answers_an_interrupt_of_ag_ui(served: Served) -> None:
         assert anna.post("/v1/ag-ui/agent", json={**answer, "threadId": "other"}).status_code == 404
         assert "Paid." in anna.post("/v1/ag-ui/agent", json=answer).text
         assert anna.post("/v1/ag-ui/agent", json=answer).status_code == 409
+        assert who_answered(anna) == [("anna", "r")]
+        late = {**body, "runId": "r3", "resume": [{"interruptId": "r:unknown", "status": "cancelled"}]}
+        assert '"type":"RUN_FINISHED","threadId":"t","runId":"r3"' in anna.post("/v1/ag-ui/agent", json=late).text
         assert ben.get("/v1/runs").json()["runs"] == []

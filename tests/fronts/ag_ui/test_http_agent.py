@@ -14,12 +14,19 @@ from halter.compose import Sequential
 from halter.models.openai import OpenAIChat
 from halter.models.scripted import Scripted, calls
 from halter.testing.wire_probe import WireProbe
+from halter.tools import as_tool
 
 from ...server.conftest import Serve
 from ..node import Worker
 
 AgentOn = Callable[..., Agent]
 NOTICED = 1.0  # seconds
+
+
+@runnable
+async def clerk(ctx: Any, given: str) -> str:
+    """Asks."""
+    return f"It is {await ctx.ask('Tea or coffee?')}."
 
 
 @tool
@@ -159,6 +166,21 @@ def test_a_question_is_answered_or_cancelled_with_its_run(serve: Serve, one: Wor
     assert "422" in tea["wrong"]
     assert tea["last"]["result"] == "You like tea."
     assert nothing["last"]["outcome"] == {"type": "cancelled"}
+
+
+def test_a_question_of_a_run_that_a_tool_has_started_is_an_interrupt(serve: Serve, one: Worker) -> None:
+    model = Scripted(calls("clerk", input="Ask."), "Thank you.")
+    served = serve(Agent(model, name="agent", tools=[as_tool(clerk)]))
+    source = """
+    const agent = agentAt(given.url)
+    await ask(agent, "Go.")
+    const [{ id, message }] = agent.pendingInterrupts
+    const rest = await run(agent, { resume: [{ interruptId: id, status: "resolved", payload: "tea" }] })
+    say({ message, ...shown(rest) })
+    """
+    found = one.run(source, url=served.url)
+    assert (found["message"], found["error"], found["text"]) == ("Tea or coffee?", None, "Thank you.")
+    assert [content for _, content in found["results"]] == ["It is tea."]
 
 
 def test_a_tool_of_the_client_is_left_to_it(serve: Serve, client: Worker, wire: WireProbe) -> None:

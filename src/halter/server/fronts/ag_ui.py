@@ -21,7 +21,7 @@ from halter.request import ToolSpec
 from halter.server.bodies import Identifier, RunOptions, StartBody
 from halter.server.extras import NOTHING, Extras
 from halter.server.fronts.ag_ui_frames import JOINT, AgUiFormat
-from halter.server.fronts.chats import attachment, known_agent, next_input
+from halter.server.fronts.chats import answer, attachment, known_agent, next_input
 from halter.server.names import Names
 from halter.server.port import RunInfo, RunKey
 from halter.server.principal import Principal
@@ -231,23 +231,29 @@ async def _go_on(server: Server, who: Principal, body: RunAgentInput) -> Respons
     if info is None or info.plan.session != body.threadId or any(place[0] != run_id for place in places):
         raise no_run(run_id)
     answered: list[str] = []
-    for (_, _, request_id), answer in zip(places, body.resume, strict=True):
-        if await _answer(server, who, info, request_id, answer):
+    for (_, _, request_id), given in zip(places, body.resume, strict=True):
+        if await _answer(server, who, info, request_id, given):
             answered.append(request_id)
     if not answered:
         raise Problem(409, f"run {run_id!r} waits for none of these answers", code="no_such_question")
     return await _stream(server, key, body, frozenset(answered))
 
 
-async def _answer(server: Server, who: Principal, info: RunInfo, request_id: str, answer: AgUiAnswer) -> bool:
-    """Gives one answer. Nobody's answer to an approval is a no, and to another question the end of the run."""
+async def _answer(server: Server, who: Principal, info: RunInfo, request_id: str, given: AgUiAnswer) -> bool:
+    """Gives one answer. A cancelled one refuses an approval, and stops a run that has asked something else.
+
+    Raises:
+        Problem: 403 for a stop by a key without that scope.
+    """
     key = info.plan.key
     is_approval = any(each.request_id == request_id and each.kind == "approval" for each in info.inputs)
-    if answer.status == "resolved":
-        return await server.store.answer(key, request_id, _approved(answer.payload) if is_approval else answer.payload)
+    if given.status == "resolved":
+        return await answer(server, who, key, request_id, _approved(given.payload) if is_approval else given.payload)
     if is_approval:
-        return await server.store.answer(key, request_id, False)
+        return await answer(server, who, key, request_id, False)
     if any(each.request_id == request_id for each in info.inputs):
+        if "stop" not in who.scopes:
+            raise Problem(403, "to cancel a question stops its run: this key lacks the scope 'stop'", code="forbidden")
         stop = Cancellation(reason=CancelReason.USER_STOP, actor=who.actor, message="a question was cancelled")
         server.record_stop(who, key, stop, await server.store.cancel(key, stop))
     return True

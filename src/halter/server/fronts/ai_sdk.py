@@ -19,7 +19,7 @@ from halter.messages import Message, Text
 from halter.server.bodies import ID, Identifier, RunOptions, StartBody
 from halter.server.fronts.ai_sdk_frames import AiSdkFormat
 from halter.server.fronts.ai_sdk_history import before_the_answer, ui_messages
-from halter.server.fronts.chats import attachment, known_agent, live_runs, next_input
+from halter.server.fronts.chats import answer, attachment, known_agent, live_runs, next_input
 from halter.server.names import Names
 from halter.server.port import RunKey
 from halter.server.principal import Principal
@@ -173,7 +173,7 @@ async def _go_on(server: Server, who: Principal, body: ChatBody) -> Response:
     if info is None or info.plan.session != body.id:
         raise no_run(last.id)
     given = [part.approval for part in last.parts if part.approval is not None and part.approval.approved is not None]
-    answered = [each.id for each in given if await server.store.answer(key, each.id, each.approved)]
+    answered = [each.id for each in given if await answer(server, who, key, each.id, each.approved)]
     if not answered:
         detail = f"run {last.id!r} waits for none of the approvals that the last message brings"
         raise Problem(409, detail, code="no_such_question")

@@ -17,7 +17,7 @@ from halter.errors import ConfigurationError, SessionNotFound
 from halter.messages import File, Image, Message, ToolResult
 from halter.outcome import Cancellation, CancelReason
 from halter.server.fronts.front import asked_of
-from halter.server.port import RunFilter, RunInfo
+from halter.server.port import RunFilter, RunInfo, RunKey
 from halter.server.principal import Principal
 from halter.server.problems import Problem
 from halter.server.server import MOST_AT_ONCE, Server
@@ -132,6 +132,14 @@ async def stop_all(server: Server, who: Principal, session: str) -> None:
         server.record_stop(who, info.plan.key, stop, await server.store.cancel(info.plan.key, stop))
     for info in live:
         await server.store.wait(info.plan.key, STOPPING)
+
+
+async def answer(server: Server, who: Principal, key: RunKey, request_id: str, value: Any) -> bool:
+    """Answers a question of a run, and records who did. False if the run has no such question."""
+    is_answered = await server.store.answer(key, request_id, value)
+    if is_answered:
+        server.record(who, "run.input", key.id, "answered", message=request_id)
+    return is_answered
 
 
 def attachment(url: str, media_type: str | None, name: str | None) -> Image | File:

@@ -125,6 +125,8 @@ class Showing:
         self.questions[event.request_id] = event
         if call is not None:
             call.waits_for, call.was_asked = event.request_id, True
+        elif event.run_id != self.root:
+            self.stage += 1  # the call that this run works for cannot end before the answer
 
     def hear(self, event: events.InputReceived) -> events.InputRequested | None:
         """The question that is closed now."""
@@ -186,6 +188,9 @@ class MessageFormat(RuledFormat, abstract=True):
             show = self._shown.get(type(event))
             if show is None:
                 continue
+            if self._is_silent and event.is_terminal and event.run_id == self._showing.root:
+                self._is_silent = False  # the answers were to no pause that is left: the end is told all the same
+                frames = bytearray(self._resumed())
             frames += show(self, self._names.in_event(event))
             if self._pauses and type(event) in _MAY_PAUSE and self._showing.is_stuck:
                 if self._is_silent and self._showing.is_answered:
