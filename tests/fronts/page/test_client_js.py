@@ -15,6 +15,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+import halter
 from halter import Agent, events, tool
 from halter.models.scripted import Scripted, calls
 from halter.server.routes.browser import CLIENT
@@ -433,6 +434,7 @@ def test_the_package_holds_the_file_that_the_server_serves(serve: Serve, program
         assert (again.status_code, again.content) == (304, b"")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     assert served.client.get("/client.js").headers["content-type"].startswith("text/javascript")
+    assert json.loads((CLIENT / "package.json").read_text())["version"] == halter.__version__
     assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     packed = subprocess.run(
         ["npm", "pack", "--offline", "--pack-destination", tmp_path], cwd=CLIENT, capture_output=True, check=True
