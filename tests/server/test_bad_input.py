@@ -25,6 +25,27 @@ def served(serve: Serve) -> Served:
 
 @pytest.mark.scenario("G73")
 @pytest.mark.parametrize(
+    "value", ['"\\ud800"', '{"\\uDFFF": 1}', "[" * 101 + "]" * 101, '{"a":' * 101 + "1" + "}" * 101]
+)
+def test_text_that_is_not_unicode_and_too_many_levels_are_refused_before_they_are_stored(
+    served: Served, value: str
+) -> None:
+    for path, body in (
+        ("/v1/runs", '{"agent": "agent", "id": "r", "input": %s}'),
+        ("/v1/sessions", '{"id": "s", "metadata": {"a": %s}}'),
+        ("/apps/agent/users/u/sessions/s", '{"a": %s}'),
+    ):
+        answer = served.client.post(path, content=body % value, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 422, (path, answer.text)
+    assert served.client.get("/v1/runs").json()["runs"] == []
+    assert served.client.get("/v1/sessions").json()["sessions"] == []
+    whole = '{"id": "s", "metadata": {"a": "\\ud83d\\ude00", "b": %s}}' % ("[" * 90 + "]" * 90)
+    made = served.client.post("/v1/sessions", content=whole, headers={"Content-Type": "application/json"})
+    assert (made.status_code, made.json()["metadata"]["a"]) == (201, "\U0001f600")
+
+
+@pytest.mark.scenario("G73")
+@pytest.mark.parametrize(
     "body",
     [
         {"agent": "nobody", "input": "Go."},

@@ -10,6 +10,7 @@ Map of the files:
 - `starting.py`, `run_stream.py`: start a run for a request, wait for it, stream it; `extras.py`: what fronts ask beyond
 - `fronts/`: one file for each protocol of others' clients; its `__init__` is its map
 - `routes/`: one file for each group of routes; `bodies.py`, `views.py`: what they take and give
+- `json_bodies.py`: JSON, checked before a route reads it
 - `browser/`: `client.js`, for browsers and Node; `page/`: the dashboard
 - `names.py`: how sessions and users of tenants are stored
 - `principal.py`: who asks; `keys.py`: API keys; `audit.py`: the record of who did what; `limits.py`: how much

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from halter.errors import HalterError, SessionBusy, SessionDamaged, SessionNotFound, SessionsUnavailable, UsageError
+from halter.server.json_bodies import JsonRequest
 from halter.server.names import Names
 
 MEDIA_TYPE = "application/problem+json"
@@ -97,7 +98,7 @@ def _invalid(error: RequestValidationError) -> Problem:
 
 
 class ProblemRoute(APIRoute):
-    """A route whose errors are problems, also in an app that has handlers of its own."""
+    """A route whose errors are problems, also in an app that has handlers of its own, and whose JSON is checked."""
 
     @staticmethod
     def show(problem: Problem) -> Response:
@@ -109,7 +110,7 @@ class ProblemRoute(APIRoute):
 
         async def handle_or_explain(request: Request) -> Response:
             try:
-                return await handle(request)
+                return await handle(JsonRequest(request.scope, request.receive))
             except ClientDisconnect:
                 return Response(status_code=499)  # nobody is there to read it
             except Exception as error:  # every error of a route has an answer; see `problem_of`
