@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fastapi import FastAPI, Request
 
-from halter import Agent
+from halter import Agent, runtime
+from halter.server import EventStream
 from halter.testing.wire_probe import WireProbe
 
 from .conftest import Serve, Served
@@ -110,3 +113,30 @@ def test_a_wait_that_is_over_before_the_run_leaves_the_run_alone(
     answer = served.client.post("/v1/runs?wait=0.1", json={"agent": "agent", "input": "Go.", "id": "r"})
     assert (answer.status_code, answer.json()["status"]) == (202, "running")
     assert served.until("r", "completed")["status"] == "completed"
+
+
+@pytest.mark.scenario("G66")
+def test_a_run_with_the_id_of_an_earlier_one_stops_with_its_own_client(
+    serve: Serve, agent_on: AgentOn, wire: WireProbe
+) -> None:
+    agents = {"long": agent_on("steady(20000,0)"), "live": agent_on("stall")}
+    app = FastAPI()
+
+    @app.post("/ask/{which}")
+    async def ask(which: str, request: Request) -> EventStream:  # pyright: ignore[reportUnusedFunction]
+        return EventStream(agents[which].run("Go.", id="chat"), request)
+
+    served = serve.app(app)  # type: ignore[attr-defined]
+
+    def post(which: str) -> socket.socket:
+        connection = served.connect()
+        connection.sendall(f"POST /ask/{which} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n".encode())
+        return connection
+
+    with post("long"):  # it never reads, so its response outlives its run
+        wire.wait("finished")
+        while runtime().find("chat") is not None:
+            time.sleep(0.01)
+        with post("live"):
+            wire.wait("token", count=2)
+        wire.assert_closed(NOTICED, since=time.monotonic())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from halter.server.problems import Problem
@@ -76,7 +77,8 @@ class Guard:
             nonlocal left
             message = await receive()
             left -= len(message.get("body", b""))
-            return message if left >= 0 else {"type": "http.request", "body": b"", "more_body": False}
+            # Cut off at the limit it might still be valid JSON, so the app is told that it will never be whole.
+            return message if left >= 0 else {"type": "http.disconnect"}
 
         async def unless_too_large(message: Message) -> None:
             nonlocal has_begun
@@ -87,7 +89,11 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await self._app(scope, bounded, unless_too_large)
+        try:
+            await self._app(scope, bounded, unless_too_large)
+        except ClientDisconnect:
+            if left >= 0:
+                raise
         if left < 0 and not has_begun:
             await _too_large(self._largest_body).response()(scope, receive, send)
 

@@ -67,6 +67,11 @@ class Presence:
                 self._left(connection)
 
     @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, so that nobody's leaving stops it."""
+        return self._run.is_done
+
+    @property
     def connections(self) -> int:
         """How many connections use the run now."""
         return self._connections

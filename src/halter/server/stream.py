@@ -7,6 +7,7 @@ are there together leave in one write. 3. A reader that does not read waits in i
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -30,6 +31,7 @@ HEADERS = {
     "Connection": "keep-alive",
     "X-Content-Type-Options": "nosniff",
 }
+_logger = logging.getLogger("halter.server")
 
 
 class FeedStream(Response):
@@ -146,8 +148,12 @@ class _Body:
 
 async def client_left(receive: Receive) -> None:
     """Returns when the client has closed its connection; what it sends until then is read and ignored."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    is_whole = False
+    while (message := await receive())["type"] != "http.disconnect":
+        if is_whole:  # a server never sends a second end of the body: asked again, this would answer for ever
+            _logger.warning("a middleware replays the request's body: a client that leaves is not noticed")
+            await asyncio.Event().wait()
+        is_whole = not message.get("more_body", False)
 
 
 class EventStream(FeedStream):
@@ -202,7 +208,7 @@ _presences: WeakValueDictionary[str, Presence] = WeakValueDictionary()
 
 def _presence_of(run: Run[Any], on_disconnect: OnDisconnect, linger: float) -> Presence:
     found = _presences.get(run.id)
-    if found is None:
+    if found is None or found.is_over:  # another run may have had this id, and a slow reader still reads that one
         found = _presences[run.id] = Presence(run, on_disconnect, linger)
     return found
 
