@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
@@ -42,12 +43,28 @@ def forecaster() -> Agent[Any]:
     return Agent(answers, name="forecaster")
 
 
-def client_of(served: Served, **options: Any) -> OpenAI:
-    return OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, timeout=20, **options)
+_clients: list[OpenAI] = []
 
 
-def async_client_of(served: Served, **options: Any) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, timeout=20, **options)
+@pytest.fixture(autouse=True)
+def clients_are_closed() -> Iterator[None]:
+    """Closes the clients of the test."""
+    yield
+    while _clients:
+        _clients.pop().close()
+
+
+def client_of(served: Served, key: str = "none") -> OpenAI:
+    """A client of the server, until the end of the test."""
+    without_certificates = httpx.Client(verify=False)  # reading them takes longer than most tests
+    url = f"{served.url}/v1"
+    client = OpenAI(base_url=url, api_key=key, max_retries=0, timeout=20, http_client=without_certificates)
+    _clients.append(client)
+    return client
+
+
+def async_client_of(served: Served) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, timeout=20)
 
 
 def check_chunk(data: dict[str, Any]) -> ChatCompletionChunk:

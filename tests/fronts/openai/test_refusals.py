@@ -179,12 +179,11 @@ def test_keys_scopes_and_tenants_hold_as_everywhere(serve: Serve, tmp_path: Any)
     bob = keys.add("bob", tenant="b", scopes=("run", "read", "stop"))
     eve = keys.add("eve", tenant="a", scopes=("read",))
     served = serve(poet(), auth=keys)
-    base = f"{served.url}/v1"
     with pytest.raises(openai.AuthenticationError) as error:
         client_of(served).models.list()
     assert error.value.code == "invalid_api_key"
     keys_of = {"a": ann, "b": bob, "e": eve}
-    of = {name: openai.OpenAI(base_url=base, api_key=key, max_retries=0) for name, key in keys_of.items()}
+    of = {name: client_of(served, key) for name, key in keys_of.items()}
     response = of["a"].responses.create(model="poet", input="Hello")
     conversation = of["a"].conversations.create()
     assert of["e"].responses.retrieve(response.id).output_text
