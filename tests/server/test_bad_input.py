@@ -128,10 +128,13 @@ def test_ten_thousand_malformed_requests_leave_the_server_as_it_was(served: Serv
 def test_no_two_routes_answer_one_method_and_path_and_each_is_documented() -> None:
     app = create_app(Agent(Scripted("Hi."), name="agent"))
     routes = [route for make in ROUTERS for route in make(app.state.halter).routes]
-    pairs = [(method, route.path) for route in routes if isinstance(route, APIRoute) for method in route.methods]
+    ours = [route for route in routes if isinstance(route, APIRoute)]
+    pairs = [(method, route.path) for route in ours for method in route.methods]
     assert [pair for pair, times in Counter(pairs).items() if times > 1] == []
+    # Other people's protocols have documents of their own.
+    to_document = {(method, route.path) for route in ours if route.include_in_schema for method in route.methods}
     documented = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
-    assert set(pairs) == documented
+    assert to_document == documented
 
 
 @pytest.mark.scenario("J86")
@@ -140,8 +143,9 @@ def test_every_documented_route_is_reachable(served: Served) -> None:
     for path, methods in document["paths"].items():
         for method in methods:
             url = path.replace("{id}", "nobody")
-            answer = served.client.request(method, url, content=json.dumps({"to": 0, "request_id": "x", "text": "x"}))
-            is_missing = answer.status_code == 404 and answer.json().get("code") == "not_found"
-            assert not is_missing, (method, path)
-            assert answer.status_code != 405, (method, path)
-            assert answer.status_code < 500, (method, path, answer.text)
+            body = json.dumps({"to": 0, "request_id": "x", "text": "x"})
+            with served.client.stream(method, url, content=body) as answer:  # some streams have no end
+                text = b"" if answer.is_success else answer.read()
+                assert b'"code":"not_found"' not in text, (method, path)
+                assert answer.status_code != 405, (method, path)
+                assert answer.status_code < 500, (method, path, text)
