@@ -280,7 +280,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(
     tab = open_page(served, width=360, height=640)
     for place in (*VIEWS, "run/r", "chat/s"):
         tab.go(f"#/{place}")
-        tab.page.wait_for_timeout(150)
+        tab.page.wait_for_timeout(80)
         widths = tab.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert widths[0] <= 360, place
     tab.go("#/live")

@@ -149,7 +149,7 @@ def test_no_payload_runs_loads_or_hides_in_any_view(serve: Serve, open_page: Ope
                   "#/runs", "#/runs?tag=%3Cscript%3E", "#/figures", "#/audit", "#/<img src=x onerror=window.pwned=1>",
                   "#/run/%3Cimg%20src=x%20onerror=window.pwned=1%3E"):  # fmt: skip
         tab.go(place)
-        tab.page.wait_for_timeout(250)
+        tab.page.wait_for_timeout(120)
         tab.page.evaluate("() => document.querySelectorAll('main details').forEach((each) => (each.open = true))")
         found = tab.page.evaluate(LOOK)
         assert (place, found["bad"], found["pwned"]) == (place, [], None)

@@ -50,15 +50,15 @@ def test_a_flood_of_2000_tokens_a_second_is_drawn_without_a_stutter(
     tab.chat("flood", "Go.")
     tab.see("It finds other water")
     lengths = [len(tab.page.locator(".body").text_content() or "")]
-    slow = frames(tab, 2.0, record_property)
+    slow = frames(tab, 1.5, record_property)
     lengths.append(len(tab.page.locator(".body").text_content() or ""))
-    assert lengths[1] - lengths[0] > RATE * 2  # characters: it went on all the time
+    assert lengths[1] - lengths[0] > RATE * 1.5  # characters: it went on all the time
     assert slow < LONGEST
     tab.button("Stop").click()
     tab.see("Everything that was open has ended")
 
 
-@pytest.mark.parametrize("count", [pytest.param(200, id="200"), pytest.param(1_000, id="1000", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [pytest.param(100, id="100"), pytest.param(1_000, id="1000", marks=pytest.mark.soak)])
 def test_live_runs_are_shown_without_a_stutter(
     count: int, serve: Serve, open_page: Open, record_property: Callable[[str, object], None]
 ) -> None:
@@ -67,7 +67,7 @@ def test_live_runs_are_shown_without_a_stutter(
         served.start("slow", id=f"r{number}", tags=[f"t{number % 7}"])
     tab = open_page(served)
     tab.see(f"{count:,} live runs")
-    assert frames(tab, 1.5, record_property) < LONGEST
+    assert frames(tab, 1.0, record_property) < LONGEST
     tab.page.evaluate("scrollTo(0, document.body.scrollHeight / 2)")
     assert frames(tab, 1.0, record_property) < LONGEST
     assert tab.page.get_by_role("row").count() < 60
