@@ -35,3 +35,21 @@ def test_a_paused_run_whose_client_never_comes_back_is_stopped_unless_it_is_deta
         [question] = served.run("r")["inputs"]
         served.client.post("/v1/runs/r/input", json={"request_id": question["request_id"], "answer": "yes"})
         assert served.until("r", "completed")["text"] == "Paid."
+
+
+CHAT = {"id": "t", "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": "Pay."}]}]}
+
+
+def test_a_pause_that_is_over_is_passed_when_the_answer_is_resumed(serve: Serve) -> None:
+    served = serve(Agent(Scripted(calls("pay", to="x"), calls("pay", to="y"), "Paid."), name="agent", tools=[pay]))
+    path, resumed = "/v1/ai-sdk/agent/chat", []
+    served.client.post(path, json={**CHAT, "run_id": "r"})
+    for _ in range(2):
+        [question] = served.run("r")["inputs"]
+        resumed.append(served.client.get(f"{path}/t/stream").text.count("tool-approval-request"))
+        approval = {"id": question["request_id"], "approved": True}
+        last = {"id": "r", "role": "assistant", "parts": [{"type": "tool-pay", "approval": approval}]}
+        answer = served.client.post(path, json={**CHAT, "messages": [*CHAT["messages"], last]})
+        assert answer.status_code == 200
+    assert resumed == [1, 2]
+    assert "Paid." in answer.text

@@ -197,6 +197,8 @@ def ag_ui_router(server: Server) -> APIRouter:
 
 
 async def _stream(server: Server, key: RunKey, body: RunAgentInput, answered: frozenset[str] = frozenset()) -> Response:
+    now = await server.store.get(key)
+
     def events(_: int, names: Names) -> AgUiFormat:
         return AgUiFormat(
             names,
@@ -205,6 +207,7 @@ async def _stream(server: Server, key: RunKey, body: RunAgentInput, answered: fr
             protocol=body.protocolVersion,
             pauses=True,
             answered=answered,
+            now=now,
         )
 
     return await run_stream(server, key, events, cursor=Cursor(0))

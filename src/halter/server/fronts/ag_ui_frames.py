@@ -32,8 +32,7 @@ class AgUiFormat(MessageFormat):
         run: the client's id of this run; by default the run's own.
         protocol: the version that the client says it speaks. Clients before 1.0 say none, and have no cancelled
             outcome: they are told of a stop as an error with the code `cancelled`.
-        pauses: see `MessageFormat`.
-        answered: see `MessageFormat`.
+        pausing: see `MessageFormat`.
     """
 
     def __init__(
@@ -43,10 +42,9 @@ class AgUiFormat(MessageFormat):
         thread: str | None = None,
         run: str | None = None,
         protocol: str | None = PROTOCOL,
-        pauses: bool = False,
-        answered: frozenset[str] = frozenset(),
+        **pausing: Any,
     ) -> None:
-        super().__init__(names, pauses=pauses, answered=answered)
+        super().__init__(names, **pausing)
         self._thread = thread
         self._run = run
         self._is_1_0 = protocol is not None

@@ -159,8 +159,10 @@ def ai_sdk_router(server: Server) -> APIRouter:
 
 
 async def _stream(server: Server, key: RunKey, answered: frozenset[str] = frozenset()) -> Response:
+    now = await server.store.get(key)
+
     def chunks(_: int, names: Names) -> AiSdkFormat:
-        return AiSdkFormat(names, pauses=True, answered=answered)
+        return AiSdkFormat(names, pauses=True, answered=answered, now=now)
 
     return await run_stream(server, key, chunks, cursor=Cursor(0))
 

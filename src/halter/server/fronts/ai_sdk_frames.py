@@ -30,8 +30,8 @@ class AiSdkFormat(MessageFormat):
 
     headers: ClassVar[Mapping[str, str]] = {"x-vercel-ai-ui-message-stream": "v1"}
 
-    def __init__(self, names: Names, *, pauses: bool = False, answered: frozenset[str] = frozenset()) -> None:
-        super().__init__(names, pauses=pauses, answered=answered)
+    def __init__(self, names: Names, **pausing: Any) -> None:
+        super().__init__(names, **pausing)
         self._is_gap = False
         self._parts: dict[tuple[str, str], bytes] = {}  # what each delta of an open part begins with
         self._has_step = False

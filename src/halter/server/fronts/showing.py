@@ -19,6 +19,7 @@ from halter.events import Event
 from halter.server.frames import merged
 from halter.server.fronts.front import RuledFormat
 from halter.server.names import Names
+from halter.server.port import RunInfo
 
 # Kinds whose children do not speak for them, and kinds that never speak.
 ALONE = frozenset(("agent", "runnable"))
@@ -49,9 +50,12 @@ class Showing:
 
     Args:
         answered: ids of the questions that the client has just answered: no pause waits for them.
+        now: the run as it is: of the questions asked before, no pause waits for those that are closed.
     """
 
-    def __init__(self, answered: frozenset[str] = frozenset()) -> None:
+    def __init__(self, answered: frozenset[str] = frozenset(), now: RunInfo | None = None) -> None:
+        self._seen = now.seq if now is not None else 0
+        self._open = frozenset(each.request_id for each in now.inputs) if now is not None else frozenset[str]()
         self.root = ""
         self.stage = 0
         self.has_spoken = False
@@ -149,8 +153,12 @@ class Showing:
 
     @property
     def unanswered(self) -> list[events.InputRequested]:
-        """The open questions that the client has not answered."""
-        return [each for id, each in self.questions.items() if id not in self._answered]
+        """The open questions that nobody has answered."""
+        return [
+            each
+            for id, each in self.questions.items()
+            if id not in self._answered and (each.seq > self._seen or id in self._open)
+        ]
 
 
 class MessageFormat(RuledFormat, abstract=True):
@@ -162,16 +170,29 @@ class MessageFormat(RuledFormat, abstract=True):
             Otherwise it stays open, and somebody answers by `POST /v1/runs/{id}/input`.
         answered: ids of the questions that the client has just answered. The response begins behind the pause in which
             they were asked.
+        now: the run as it is: pauses that are over are passed.
     """
 
     has_cursors: ClassVar[bool] = False
 
-    def __init__(self, names: Names, *, pauses: bool = False, answered: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        names: Names,
+        *,
+        pauses: bool = False,
+        answered: frozenset[str] = frozenset(),
+        now: RunInfo | None = None,
+    ) -> None:
         super().__init__(names)
         self.is_paused = False
-        self._showing = Showing(answered)
+        self._showing = Showing(answered, now)
         self._pauses = pauses
         self._is_silent = bool(answered)
+
+    @property
+    def waits_for(self) -> frozenset[str]:
+        """Ids of the questions that are open, and that the client has not just answered."""
+        return frozenset(question.request_id for question in self._showing.unanswered)
 
     @abstractmethod
     def _resumed(self) -> bytes:
