@@ -189,11 +189,6 @@ class MessageFormat(RuledFormat, abstract=True):
         self._pauses = pauses
         self._is_silent = bool(answered)
 
-    @property
-    def waits_for(self) -> frozenset[str]:
-        """Ids of the questions that are open, and that the client has not just answered."""
-        return frozenset(question.request_id for question in self._showing.unanswered)
-
     @abstractmethod
     def _resumed(self) -> bytes:
         """The first frames of a response that begins behind a pause."""
