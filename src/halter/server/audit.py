@@ -50,18 +50,26 @@ class AuditLog:
         self._entries: deque[AuditEntry] = deque(maxlen=IN_MEMORY)
         self._last = 0.0  # the time of the newest entry: no two have the same, so that pages have no holes
         self._descriptor: int | None = None
-        if path is not None:
-            self._read_newest(Path(path))
-            try:
-                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            except OSError as error:
-                raise ConfigurationError(f"cannot write the audit log {str(path)!r}: {error.strerror}") from error
+        self._is_torn = False  # the file ends in the middle of a line: a process was killed, or a disk was full
+        self._path = Path(path) if path is not None else None
+        if self._path is None:
+            return
+        try:
+            if self._path.is_file():  # a pipe such as /dev/stdout has nothing to read
+                self._read_newest(self._path)
+            self.open()
+        except OSError as error:
+            raise ConfigurationError(f"cannot write the audit log {str(path)!r}: {error.strerror}") from error
+
+    def open(self) -> None:
+        """Opens the file, if there is one and it is closed. Raises `OSError`."""
+        if self._path is not None and self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def _read_newest(self, path: Path) -> None:
-        if not path.exists():
-            return
         with path.open("rb") as lines:
             for line in deque(lines, maxlen=IN_MEMORY):
+                self._is_torn = not line.endswith(b"\n")
                 try:
                     self._entries.append(_DECODER.decode(line))
                 except msgspec.DecodeError:
@@ -94,10 +102,19 @@ class AuditLog:
         )
         self._entries.append(entry)
         if self._descriptor is not None:
-            try:
-                os.write(self._descriptor, msgspec.json.encode(entry) + b"\n")
-            except OSError:
-                _logger.exception("the audit log cannot be written: %r", entry)
+            self._append(self._descriptor, entry)
+
+    def _append(self, descriptor: int, entry: AuditEntry) -> None:
+        line = msgspec.json.encode(entry) + b"\n"
+        data = b"\n" + line if self._is_torn else line
+        try:
+            written = os.write(descriptor, data)
+        except OSError:
+            _logger.exception("the audit log cannot be written: %r", entry)
+            return
+        self._is_torn = written < len(data)
+        if self._is_torn:
+            _logger.error("the audit log cannot be written whole, its disk may be full: %r", entry)
 
     def newest(
         self,
