@@ -189,6 +189,8 @@ def _live_with(app: FastAPI, server: Server, draining: Draining) -> None:
     async def lifespan(app: FastAPI) -> AsyncGenerator[Any]:
         sole = SoleProcess() if isinstance(server.store, MemoryRunStore) else None
         async with inner(app) as state:
+            server.is_draining = False  # an app may live again, as in tests
+            server.audit.open()
             draining.watch_signals()
             await server.readiness.begin()
             try:

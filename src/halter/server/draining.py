@@ -38,7 +38,8 @@ class Draining:
         self._hurry = asyncio.Event()
 
     def watch_signals(self) -> None:
-        """From now on the process's signals to end come here first. Main thread only; elsewhere it does nothing."""
+        """From now on the process's signals to end come here first. Only in the main thread they do."""
+        self._signals, self._task, self._hurry = 0, None, asyncio.Event()
         if threading.current_thread() is not threading.main_thread():
             return
         self._loop = asyncio.get_running_loop()
@@ -58,24 +59,29 @@ class Draining:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         assert self._loop is not None
         self._signals += 1
-        before: Callable[[int, FrameType | None], object] = self._before[number]
+        servers, before = self._in_this_process(number)
         if self._signals >= 3:
             before(number, frame)
-            self._server.on_forced()
+            for each in servers:
+                each._server.on_forced()
         else:
-            self._loop.call_soon_threadsafe(self._begin, lambda: before(number, None))
+            self._loop.call_soon_threadsafe(self._begin, servers, lambda: before(number, None))
 
-    def _begin(self, exit: Callable[[], object]) -> None:
-        if self._task is not None:
-            self._hurry.set()
+    def _in_this_process(self, number: int) -> tuple[list[Draining], Callable[[int, FrameType | None], object]]:
+        """All that wait for this signal, if several servers are mounted, and the handler that was there before them."""
+        found: list[Draining] = [self]
+        before = self._before[number]
+        while isinstance(inner := getattr(before, "__self__", None), Draining):
+            found.append(inner)
+            before = inner._before[number]
+        return found, before
+
+    def _begin(self, servers: list[Draining], exit: Callable[[], object]) -> None:
+        if self._task is None:
+            self._task = asyncio.ensure_future(_drain_and(servers, exit))
             return
-        self._task = asyncio.ensure_future(self._drain_and(exit))
-
-    async def _drain_and(self, exit: Callable[[], object]) -> None:
-        try:
-            await self.drain()
-        finally:
-            exit()
+        for each in servers:
+            each._hurry.set()
 
     async def drain(self) -> None:
         """Takes no new runs, waits for the live ones, stops what is left after the grace, and waits for its end."""
@@ -103,3 +109,10 @@ class Draining:
         await store.cancel_all(stop)
         await store.until_quiet(None)
         self._server.on_drained()
+
+
+async def _drain_and(servers: list[Draining], exit: Callable[[], object]) -> None:
+    try:
+        await asyncio.gather(*(each.drain() for each in servers))
+    finally:
+        exit()

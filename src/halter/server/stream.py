@@ -11,6 +11,7 @@ import logging
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from starlette.background import BackgroundTask
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -58,7 +59,7 @@ class FeedStream(Response):
     ) -> None:
         # Not `super().__init__`: it renders a body.
         self.status_code = status_code
-        self.background = None
+        self.background: BackgroundTask | None = None
         self.media_type = format.media_type
         self.body = b""
         self.init_headers({**HEADERS, **format.headers, "Halter-Run-Id": run_id, **(headers or {})})
@@ -75,6 +76,8 @@ class FeedStream(Response):
                 connection.keep(ANSWERED_WITHIN)
             elif was_answered:
                 connection.keep()
+        if self.background is not None:
+            await self.background()
 
     async def _run(self, receive: Receive, send: Send) -> bool:
         """True if all was sent; False if the client has left."""
