@@ -239,3 +239,14 @@ def test_a_bulk_stop_says_of_each_run_that_it_was_stopped(serve: Serve, agent_on
     wire.wait("token")
     [stopped] = served.client.post("/v1/cancel?wait=5", json={"all": True}).json()["runs"]
     assert (stopped["id"], stopped["status"], stopped["effective"]) == ("r", "cancelled", True)
+
+
+def test_the_wait_of_a_bulk_stop_is_for_all_runs_together(serve: Serve, agent_on: AgentOn, wire: WireProbe) -> None:
+    served = serve(agent_on("stall"))
+    for number in range(10):
+        served.start(id=f"r{number}")
+    wire.wait("token", count=10)
+    began = time.monotonic()
+    answer = served.client.post("/v1/cancel?wait=0.2", json={"all": True, "mode": "after_turn"})
+    assert time.monotonic() - began < 1.5  # 2 s if it were for each
+    assert [run["status"] for run in answer.json()["runs"]] == ["cancelling"] * 10

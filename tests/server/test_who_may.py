@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,26 @@ def test_what_a_tenant_may_spend_is_spent_once(serve: Serve) -> None:
     assert served.until("r", "cancelled")["cancellation"]["reason"] == "budget_tokens"
     answer = served.start(id="s")
     assert (answer.status_code, answer.json()["code"]) == (429, "budget_spent")
+
+
+@pytest.mark.scenario("G69", "K101")
+def test_a_start_with_the_id_of_another_tenants_run_changes_nothing_of_it(
+    serve: Serve, keys: KeyFile, tmp_path: Path
+) -> None:
+    agent = Agent(Scripted("Hi."), name="agent")
+    served = serve(agent, auth=keys, sessions=str(tmp_path / "chat.db"), keep_runs=0)
+    red, blue = headers(keys, "red"), headers(keys, "blue")
+    body = {"agent": "agent", "input": "Go.", "id": "r"}
+    assert served.client.post("/v1/runs?wait=5", json=body, headers=red).json()["id"] == "r"
+    for _ in range(2):
+        answer = served.client.post("/v1/runs?wait=5", json=body, headers=blue)
+        assert (answer.status_code, answer.json()["code"]) == (409, "id_taken")
+    assert served.client.get("/v1/runs/r", headers=red).json()["text"] == "Hi."
+    assert served.client.get("/v1/runs/r", headers=blue).status_code == 404
+
+
+def test_keys_that_are_made_at_once_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda number: KeyFile(path).add(f"n{number}", tenant="t"), range(24)))
+    assert all(KeyFile(path).principal(key) is not None for key in made)

@@ -12,6 +12,8 @@ import os
 import secrets
 import tempfile
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -19,6 +21,11 @@ from starlette.requests import HTTPConnection
 
 from halter.errors import ConfigurationError
 from halter.server.principal import Principal, Scope
+
+try:
+    import fcntl
+except ImportError:  # Windows: two commands at once are not kept apart there
+    fcntl = None
 
 PREFIX = "halter"
 ORDINARY: tuple[Scope, ...] = ("run", "read", "stop")
@@ -76,7 +83,8 @@ class KeyFile:
             id=id, hash=_hash(secret), tenant=tenant, actor=actor, scopes=tuple(scopes), created_at=time.time()
         )
         _ = key.principal  # checked before it is stored
-        self._write([*self.list(), key])
+        with self._alone():
+            self._write([*self.list(), key])
         return f"{PREFIX}_{id}_{secret}"
 
     def list(self) -> list[StoredKey]:
@@ -85,12 +93,13 @@ class KeyFile:
 
     def revoke(self, id: str) -> StoredKey:
         """Removes the key with this id, or with these first characters of it, and returns it."""
-        keys = self.list()
-        found = [key for key in keys if key.id.startswith(id)] if id else []
-        if len(found) != 1:
-            problem = f"several keys begin with {id!r}" if found else f"there is no key {id!r}"
-            raise ConfigurationError(f"{problem}; `halter keys ls` lists them")
-        self._write([key for key in keys if key is not found[0]])
+        with self._alone():
+            keys = self.list()
+            found = [key for key in keys if key.id.startswith(id)] if id else []
+            if len(found) != 1:
+                problem = f"several keys begin with {id!r}" if found else f"there is no key {id!r}"
+                raise ConfigurationError(f"{problem}; `halter keys ls` lists them")
+            self._write([key for key in keys if key is not found[0]])
         return found[0]
 
     # --- for the server -------------------------------------------------------------------------------------
@@ -132,6 +141,22 @@ class KeyFile:
             raise ConfigurationError(f"cannot read the keys in {str(self._path)!r}: {error.strerror}") from error
         except msgspec.DecodeError as error:
             raise ConfigurationError(f"{str(self._path)!r} is not a file of keys: {error}") from error
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Within this block no other process changes the file: its key would be lost, or a revoked one come back."""
+        if fcntl is None:
+            yield
+            return
+        try:
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ConfigurationError(f"cannot write the keys to {str(self._path)!r}: {error.strerror}") from error
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def _write(self, keys: list[StoredKey]) -> None:
         data = msgspec.json.format(msgspec.json.encode(_File(keys=keys)), indent=2)

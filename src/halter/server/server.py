@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -220,9 +221,11 @@ class Server:
     async def earlier(self, key: RunKey) -> RunRecord | None:
         """The record of a run of this tenant that is over; of an earlier process, as a rule."""
         record = await self.sessions.run(key.id)
-        if record is None or not record.status.is_final or ServerTags.read(record.tags).tenant != key.tenant:
-            return None
-        return record
+        return record if record is not None and self.is_earlier(record, key.tenant) else None
+
+    def is_earlier(self, record: RunRecord, tenant: str) -> bool:
+        """Whether it is the record of a run of this tenant that is over."""
+        return record.status.is_final and ServerTags.read(record.tags).tenant == tenant
 
     async def feed(self, key: RunKey) -> EventFeed | None:
         """A reader of a run's events; of one that has no log any more, of its end alone."""
@@ -294,9 +297,15 @@ class Server:
 
     async def _forget(self, which: RunFilter) -> None:
         """Forgets the runs that fit, with their events, once they are over."""
-        for info in await self.store.list(which):
-            await self.store.wait(info.plan.key, FORGETTING)
-            await self.store.forget(info.plan.key)
+        keys = [info.plan.key for info in await self.store.list(which)]
+        await self.wait_for_all(keys, FORGETTING)
+        for key in keys:
+            await self.store.forget(key)
+
+    async def wait_for_all(self, keys: Iterable[RunKey], seconds: float) -> list[RunInfo]:
+        """The runs of these keys when all are over, or after this time."""
+        found = await asyncio.gather(*(self.store.wait(key, seconds) for key in keys))
+        return [info for info in found if info is not None]
 
     def record_stop(
         self,

@@ -51,13 +51,16 @@ async def find_earlier(server: Server, body: StartBody, who: Principal, extras: 
     """The run of an earlier process that had this id, which never starts another one.
 
     `None` if the body has no id, or this server's store knows the run. Raises `Problem` 409 if that run was started
-    with another body.
+    with another body, and if the id is that of another tenant's run or of a live one of another process: a database
+    has one record for an id.
     """
     if body.id is None or await server.store.get(key := RunKey(who.tenant, body.id)) is not None:
         return None
-    record = await server.earlier(key)
+    record = await server.sessions.run(key.id)
     if record is None:
         return None
+    if not server.is_earlier(record, who.tenant):
+        raise Problem(409, f"the id {key.id!r} is taken by a run elsewhere: use another one", code="id_taken")
     info = info_of(record, who.tenant)
     if info.plan.fingerprint not in ("", fingerprint(body, extras)):
         raise id_conflict(key.id)

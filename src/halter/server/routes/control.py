@@ -85,8 +85,8 @@ def control_router(server: Server) -> APIRouter:
             server.record_stop(who, key, stop, answer)
             if answer is not None and answer.in_force:
                 stopped.append(key)
-        found = [await server.store.wait(key, wait) for key in stopped]
-        return StoppedView(runs=[run_view(info, effective=True) for info in found if info is not None])
+        found = await server.wait_for_all(stopped, wait)
+        return StoppedView(runs=[run_view(info, effective=True) for info in found])
 
     @router.post("/v1/runs/{id}/input", response_model=RunView, responses=problems(404, 409))
     async def answer_input(id: RunId, body: AnswerBody, who: Principal = Depends(may_run)) -> Any:
