@@ -149,3 +149,9 @@ def test_every_documented_route_is_reachable(served: Served) -> None:
                 assert b'"code":"not_found"' not in text, (method, path)
                 assert answer.status_code != 405, (method, path)
                 assert answer.status_code < 500, (method, path, text)
+
+
+@pytest.mark.scenario("G73")
+def test_a_method_that_a_path_lacks_is_refused_with_those_it_has(served: Served) -> None:
+    answer = served.client.put("/v1/agents")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")

@@ -7,8 +7,7 @@ import sys
 import time
 from typing import Any, Literal, TypeAlias
 
-import msgspec
-
+from halter import events
 from halter.core.run import current_run
 from halter.errors import NoCurrentRun
 from halter.server.port import RunInfo
@@ -69,7 +68,7 @@ class _Json(logging.Formatter):
         fields |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(fields, enc_hook=repr).decode()
+        return events.encode_any(fields).decode()
 
 
 class _Text(logging.Formatter):

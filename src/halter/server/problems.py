@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -32,17 +32,26 @@ class Problem(Exception):
         detail: what happened, and what to do about it.
         code: a word for programs, such as `run_not_found`.
         retry_after: seconds, sent as `Retry-After`.
+        headers: sent as well.
         facts: further members of the JSON object.
     """
 
     def __init__(
-        self, status: int, detail: str, *, code: str = "", retry_after: float | None = None, **facts: Any
+        self,
+        status: int,
+        detail: str,
+        *,
+        code: str = "",
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        **facts: Any,
     ) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.code = code or HTTPStatus(status).phrase.lower().replace(" ", "_")
         self.retry_after = retry_after
+        self.headers = headers or {}
         self.facts = facts
 
     def response(self) -> Response:
@@ -55,7 +64,7 @@ class Problem(Exception):
             "code": self.code,
             **self.facts,
         }
-        headers = {"Cache-Control": "no-store"}
+        headers = {**self.headers, "Cache-Control": "no-store"}
         if self.retry_after is not None:
             headers["Retry-After"] = str(max(1, round(self.retry_after)))
         return Response(msgspec.json.encode(body), self.status, headers, MEDIA_TYPE)
@@ -69,7 +78,7 @@ def problem_of(error: Exception) -> Problem:
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():
-            return Problem(error.status_code, str(error.detail))
+            return Problem(error.status_code, str(error.detail), headers=error.headers)
         case SessionNotFound():
             return Problem(404, str(error), code="session_not_found")
         case SessionBusy():
