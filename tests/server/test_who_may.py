@@ -14,6 +14,7 @@ from halter import Agent
 from halter.models.scripted import Scripted
 from halter.server.keys import KeyFile
 from halter.server.limits import Limits
+from halter.server.memory import store
 from halter.testing.wire_probe import WireProbe
 
 from .conftest import Serve
@@ -173,3 +174,27 @@ def test_keys_that_are_made_at_once_are_all_kept(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(lambda number: KeyFile(path).add(f"n{number}", tenant="t"), range(24)))
     assert all(KeyFile(path).principal(key) is not None for key in made)
+
+
+@pytest.mark.scenario("G65")
+def test_a_tenants_early_stops_push_out_no_other_tenants(
+    serve: Serve, keys: KeyFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MOST_TOMBSTONES", 3)
+    served = serve(Agent(Scripted("Hi."), name="agent"), auth=keys)
+    red, blue = headers(keys, "red"), headers(keys, "blue")
+    served.client.post("/v1/runs/r/cancel?tombstone=1", headers=red)
+    for number in range(9):
+        served.client.post(f"/v1/runs/{number}/cancel?tombstone=1", headers=blue)
+    body = {"agent": "agent", "input": "Go."}
+    assert served.client.post("/v1/runs", json={**body, "id": "r"}, headers=red).json()["status"] == "cancelled"
+    assert served.client.post("/v1/runs?wait=5", json={**body, "id": "1"}, headers=blue).json()["status"] == "completed"
+
+
+def test_a_damaged_file_of_keys_lets_nobody_in_and_tells_nothing(serve: Serve, keys: KeyFile, tmp_path: Path) -> None:
+    served = serve(Agent(Scripted("Hi."), name="agent"), auth=keys)
+    allowed = headers(keys, "red")
+    assert served.client.get("/v1/runs", headers=allowed).status_code == 200
+    (tmp_path / "keys.json").write_text("{")
+    answer = served.client.get("/v1/runs", headers=allowed)
+    assert (answer.status_code, "keys.json" in answer.text) == (503, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
@@ -40,6 +41,7 @@ from halter.sessions.records import Hit, RunRecord, Session
 from halter.sessions.sessions import Sessions
 
 FORGETTING = 10.0  # seconds for which the end of a run is waited for, before it is forgotten
+_logger = logging.getLogger("halter.server")
 MOST_AT_ONCE = 1_000_000  # runs that one request stops or forgets
 
 
@@ -84,8 +86,12 @@ class Server:
     # --- who asks -------------------------------------------------------------------------------------------
 
     async def principal(self, connection: HTTPConnection, scope: str) -> Principal:
-        """Who asks. Raises `Problem` 401 without a valid key, 403 without the scope."""
-        principal = await self._auth(connection)
+        """Who asks. Raises `Problem` 401 without a valid key, 403 without the scope, 503 if keys cannot be read."""
+        try:
+            principal = await self._auth(connection)
+        except ConfigurationError:
+            _logger.exception("a request is refused, as keys cannot be checked")
+            raise Problem(503, "keys cannot be checked; the server's log says why", retry_after=5) from None
         if principal is None:
             raise Problem(401, "no valid key: send `Authorization: Bearer <key>`", code="unauthorized")
         if scope not in principal.scopes:

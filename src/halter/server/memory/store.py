@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ RETAIN_BYTES = 256 * 1024 * 1024
 KEEP_RUNS = 10_000
 KEEP_RECORDS = 86_400.0  # seconds
 TOMBSTONE = 900.0
-MOST_TOMBSTONES = 10_000
+MOST_TOMBSTONES = 1_000  # of one tenant: nobody can push out another's
 
 
 class MemoryRunStore:
@@ -44,7 +45,7 @@ class MemoryRunStore:
         self._entries: dict[RunKey, Entry] = {}  # in the order in which they began
         self._over: dict[RunKey, Entry] = {}  # in the order in which they ended
         self._logs = KeptLogs(retain, retain_bytes)
-        self._tombstones: dict[RunKey, tuple[float, Cancellation]] = {}
+        self._tombstones: defaultdict[str, dict[str, tuple[float, Cancellation]]] = defaultdict(dict)
         self._watches: set[asyncio.Task[None]] = set()
 
     @property
@@ -76,7 +77,9 @@ class MemoryRunStore:
         return Begun("new" if stop is None else "stopped", entry.info())
 
     def _stop_for(self, key: RunKey) -> Cancellation | None:
-        kept_until, stop = self._tombstones.pop(key, (0.0, None))
+        if key.tenant not in self._tombstones:
+            return None
+        kept_until, stop = self._tombstones[key.tenant].pop(key.id, (0.0, None))
         return stop if time.time() < kept_until else None
 
     def _watch(self, entry: Entry) -> None:
@@ -196,9 +199,11 @@ class MemoryRunStore:
         return entry, child if entry is not None else None
 
     def _bury(self, key: RunKey, cancellation: Cancellation) -> None:
-        while len(self._tombstones) >= MOST_TOMBSTONES:
-            del self._tombstones[next(iter(self._tombstones))]
-        self._tombstones[key] = time.time() + TOMBSTONE, cancellation
+        tombstones = self._tombstones[key.tenant]
+        tombstones.pop(key.id, None)
+        while len(tombstones) >= MOST_TOMBSTONES:
+            del tombstones[next(iter(tombstones))]
+        tombstones[key.id] = time.time() + TOMBSTONE, cancellation
 
     async def answer(self, key: RunKey, request_id: str, value: Any) -> bool:
         """See `RunStore.answer`."""
