@@ -90,6 +90,8 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace) -> int:
+    from halter.tools.approval import visible
+
     with _client(options) as client:
         run = client.find(options.id)
         try:
@@ -97,11 +99,11 @@ def _watch(options: argparse.Namespace) -> int:
                 if options.json:
                     print(events.encode(event).decode(), flush=True)
                 elif isinstance(event, events.TextDelta) and event.run_id == run.id:
-                    print(event.text, end="", flush=True)
+                    print(visible(event.text), end="", flush=True)
         except KeyboardInterrupt:
             return 130
     if not options.json:
-        print(f"\n{run.why()}")
+        print(f"\n{visible(run.why())}")
     return 1 if run.is_failed else 0
 
 
