@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from halter.core import elsewhere
 from halter.proof.wire import Wire
 from halter.testing import pytest_plugin
 from halter.testing.wire_probe import WireProbe, tag_for
@@ -106,6 +107,12 @@ def _let_starts_arrive(home: Any) -> None:
         heard = threading.Event()
         loop.call_soon_threadsafe(heard.set)
         heard.wait(GRACE)
+
+
+@pytest.fixture(autouse=True)
+def no_place_is_known() -> None:
+    """A place of sessions that an earlier test has dropped is known until the garbage collector finds it."""
+    elsewhere._open.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ import pytest
 from halter import (
     CancelMode,
     CancelReason,
+    Run,
     RunCancelled,
     RunContext,
     RunStatus,
@@ -22,6 +23,7 @@ from halter import (
     events,
     runnable,
 )
+from halter.core.execution import Execution
 from halter.core.grace import REPEATS
 from halter.core.runnable import Runnable
 from halter.sessions import Sessions
@@ -939,3 +941,33 @@ async def test_a_stopped_run_that_is_rolled_back_gives_back_the_state_that_it_be
     await asyncio.sleep(0.1)
     run.cancel()
     assert (await run.finished()).state == "before"
+
+
+@virtual
+async def test_a_stop_holds_though_children_end_while_they_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A garbage collector may let go of a child's handle at any step, and its end leaves the table of children."""
+
+    @runnable
+    async def parent(ctx: RunContext) -> None:
+        children.extend(ctx.start(patient) for _ in range(2))
+        await asyncio.sleep(1_000)
+
+    @runnable
+    async def quick(ctx: Any) -> None: ...
+
+    children: list[Run[Any]] = []
+    run = parent.run().start()
+    ended = quick.run().start()
+    await asyncio.sleep(0.1)
+    family = run._execution.children
+    family[ended.id] = ended._execution  # as if it ended only now
+    is_spared = Execution.is_spared
+
+    def one_ends(child: Execution, mode: CancelMode) -> bool:
+        family.pop(ended.id, None)
+        return is_spared(child, mode)
+
+    monkeypatch.setattr(Execution, "is_spared", one_ends)
+    assert run.cancel()
+    assert (await run.finished()).is_cancelled
+    assert [child.status for child in children] == [RunStatus.CANCELLED] * 2

@@ -26,6 +26,7 @@ from halter.core.execution import Execution
 from halter.core.frames import where
 from halter.core.grace import Grace
 from halter.core.history import CUT_OFF, MAY_HAVE_RUN, NOT_RUN
+from halter.core.lockfree import snapshot
 from halter.core.ports import Tool
 from halter.core.resources import Resource
 from halter.core.run_token import CallToken
@@ -436,11 +437,11 @@ class Call:
     def _end_what_it_has(self, when: str) -> None:
         """What it has opened and not closed, the newest first, and the runs that it has started."""
         execution = self.execution
-        for resource in reversed(list(execution.resources.values())):
+        for resource in reversed(snapshot(execution.resources)):
             if resource.owner is self and resource is not self.resource:
                 end_one(resource, execution)
         reason = CancelReason.TIMEOUT if self.expired else CancelReason.PARENT_FINISHED
-        for child in list(execution.children.values()):
+        for child in snapshot(execution.children):
             if child.within is self:
                 child.cancel(f"its tool call ended {when}", reason=reason)
 

@@ -16,6 +16,7 @@ from halter.core.asking import ask
 from halter.core.cancellation import CancellationToken
 from halter.core.current import current_execution
 from halter.core.frames import where_in_thread
+from halter.core.lockfree import snapshot
 from halter.core.metering import Allowance, Meter, admit, admit_tool, allowance_for
 from halter.core.ports import Price, SessionTurn
 from halter.core.reply import Reply
@@ -218,7 +219,7 @@ class RunContext:
             await log.resumed.wait_until(lambda: bool(cell) or not log.is_held())
 
     def _charge(self) -> None:
-        for reply in list(self._execution.replies.values()):
+        for reply in snapshot(self._execution.replies):
             if reply.meter is not None:
                 reply.meter.after_read()
         self._execution.token.raise_if_cancelled()

@@ -418,7 +418,7 @@ class Execution:
             self.timer.cancel()
         if self.stop is not None:
             self.stop.disarm()
-        for asked in self.inputs.values():
+        for asked in snapshot(self.inputs):
             asked.answer.cancel()
         self.inputs.clear()
 

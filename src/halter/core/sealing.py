@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from halter import events
 from halter.core import history, stopping
+from halter.core.lockfree import snapshot
 from halter.errors import ConfigurationError, RunLost
 from halter.messages import Message, as_messages
 from halter.outcome import CancelReason, RunResult, RunStatus
@@ -36,7 +37,7 @@ def steps(execution: Execution) -> Iterator[Callable[[], object]]:
     yield partial(_end_announced_calls, execution)
     yield partial(_end_questions, execution)
     yield partial(_end_compaction, execution)
-    for reply in list(execution.replies.values()):
+    for reply in snapshot(execution.replies):
         yield reply.seal
     yield partial(_end_step, execution)
     yield partial(_end_conversation, execution)

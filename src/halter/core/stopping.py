@@ -22,6 +22,7 @@ from halter import events
 from halter.core.ending import cancel_task, close, end_from_anywhere, give_up, sever_one
 from halter.core.grace import Grace
 from halter.core.lifecycle import Ending, advance
+from halter.core.lockfree import snapshot
 from halter.core.resources import Resource, receipt
 from halter.outcome import Cancellation, CancelMode, CancelReason, CancelReceipt, RunStatus
 
@@ -84,10 +85,10 @@ def _obey(execution: Execution) -> None:
     if cuts:
         _cut(execution, request)
     else:
-        for asked in execution.inputs.values():
+        for asked in snapshot(execution.inputs):
             if asked.kind == "approval":
                 asked.answer.cancel()  # what has not begun when a stop is asked for does not begin
-        for child in list(execution.children.values()):
+        for child in snapshot(execution.children):
             if not child.is_spared(request.mode):
                 child.cancel(request.message, reason=CancelReason.PARENT_CANCELLED, mode=request.mode)
 
@@ -96,7 +97,7 @@ def _reached(execution: Execution, mode: CancelMode) -> Iterator[Execution]:
     """The live runs that the stop ends now, innermost first."""
     found = [execution]
     for member in found:  # which grows meanwhile: depth costs no stack
-        found.extend(child for child in member.children.values() if not child.is_spared(mode))
+        found.extend(child for child in snapshot(member.children) if not child.is_spared(mode))
     return reversed(found)
 
 
@@ -111,7 +112,7 @@ def _sever(execution: Execution, mode: CancelMode) -> None:
     """The traffic ends before anything is written down. The bodies' tasks are cancelled in this very tick: before the
     loop looks at its sockets again, so that none of them takes the end for the provider's."""
     for member in _reached(execution, mode):
-        for resource in list(member.resources.values()):
+        for resource in snapshot(member.resources):
             if resource.sever is not None and not resource.is_closing and not resource.is_spared(mode):
                 sever_one(resource, member)
 
@@ -201,8 +202,8 @@ def _open_in(member: Execution) -> Iterator[Resource]:
         if each is not member and each.stop is not None and each.stop.open:
             yield from each.stop.open
         else:
-            yield from each.resources.values()
-            found.extend(each.children.values())
+            yield from snapshot(each.resources)
+            found.extend(snapshot(each.children))
 
 
 # --- ending what is open ------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ def _open_in(member: Execution) -> Iterator[Resource]:
 
 def _deliver(member: Execution, mode: CancelMode, *, again: bool = True) -> None:
     """Cancels the tasks of the run that `mode` does not spare, the newest first: the body's own comes last."""
-    for resource in sorted(member.resources.values(), key=lambda resource: resource.age, reverse=True):
+    for resource in sorted(snapshot(member.resources), key=lambda resource: resource.age, reverse=True):
         if resource.task is not None and not resource.is_spared(mode) and (again or not resource.is_closing):
             cancel_task(resource, member)
 
@@ -222,7 +223,7 @@ def _is_delivered(member: Execution, request: Cancellation) -> bool:
 
 
 def _close_all(family: list[Execution], mode: CancelMode) -> None:
-    resources = [(resource, member) for member in family for resource in member.resources.values()]
+    resources = [(resource, member) for member in family for resource in snapshot(member.resources)]
     for resource, member in sorted(resources, key=lambda pair: pair[0].age, reverse=True):
         if not resource.is_spared(mode):
             close(resource, member)
@@ -242,7 +243,7 @@ def _arm_grace(member: Execution, mode: CancelMode, grace: float) -> None:
     now = loop.time()
     stop.until = until = min(stop.until or math.inf, now + grace)  # a stop made stronger gives no more time
     stop.timers.append(Grace(loop, until, partial(_deliver, member, mode), partial(abandon, member)))
-    for resource in list(member.resources.values()):
+    for resource in snapshot(member.resources):
         if resource.patience is not None and now + resource.patience < until and not resource.is_spared(mode):
             stop.timers.append(loop.call_later(resource.patience, _lose_patience, resource, member, mode))
 
@@ -256,7 +257,7 @@ def _height(member: Execution) -> int:
     """How many runs deep it is: a body that waits for a child ends after it."""
     height, level = 0, [member]
     while level:
-        height, level = height + 1, [child for each in level for child in each.children.values()]
+        height, level = height + 1, [child for each in level for child in snapshot(each.children)]
     return height
 
 
@@ -273,7 +274,7 @@ def _count_down(member: Execution, ticks: int) -> None:
 
 def _is_being_killed(member: Execution) -> bool:
     """Something is open that the system ends by force: that is seen a moment later."""
-    return any(resource.last_resort for each in member.subtree() for resource in each.resources.values())
+    return any(resource.last_resort for each in member.subtree() for resource in snapshot(each.resources))
 
 
 def abandon(member: Execution) -> None:
@@ -290,7 +291,7 @@ def abandon(member: Execution) -> None:
 def _let_go(member: Execution) -> None:
     _deliver(member, CancelMode.KILL)
     _close_all([member], CancelMode.KILL)  # also what was opened after the cut
-    for resource in list(member.resources.values()):
+    for resource in snapshot(member.resources):
         give_up(resource, member)
 
 
@@ -305,7 +306,7 @@ def wind_down(execution: Execution) -> None:
         on_request(execution)
         _close_all([execution], ending.cancellation.mode if ending.cancellation else CancelMode.IMMEDIATE)
         return
-    for child in list(execution.children.values()):
+    for child in snapshot(execution.children):
         if not child.is_spared(CancelMode.IMMEDIATE):
             child.cancel(reason=CancelReason.PARENT_FINISHED)
     _deliver(execution, CancelMode.IMMEDIATE)
@@ -333,8 +334,8 @@ def lose(execution: Execution, error: BaseException | None = None, *, sever: boo
             member.claim(Ending(RunStatus.CANCELLED, cancellation=request))
         member.claims.setdefault("instant", time.monotonic())
         stop = _stop_of(member)
-        stop.open = stop.open or list(member.resources.values())
-        for resource in list(member.resources.values()) if sever else ():
+        stop.open = stop.open or snapshot(member.resources)
+        for resource in snapshot(member.resources) if sever else ():
             end_from_anywhere(resource, member)
         member.finish(confirmed=False)
     if sever and execution.home is not None:
@@ -346,7 +347,7 @@ def _end_leftovers(family: list[Execution]) -> None:
     for member in family:
         member.disarm()
         _deliver(member, CancelMode.KILL)
-        for resource in list(member.resources.values()):
+        for resource in snapshot(member.resources):
             close(resource, member)
         if member.keeping is not None:
             member.keeping.come_back()

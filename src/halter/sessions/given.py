@@ -27,7 +27,9 @@ def some_tags(value: Any) -> tuple[str, ...]:
     """One tag, several, or `None`: any."""
     if value is None or isinstance(value, str):
         return () if value is None else (value,)
-    return tuple(checked.text("tag", tag) for tag in value)
+    if not isinstance(value, Iterable):
+        raise ConfigurationError(f"tag must be text, or several, not {type(value).__name__}")
+    return tuple(checked.text("tag", tag) for tag in cast("Iterable[Any]", value))
 
 
 def metadata(value: Any) -> dict[str, Any]:
