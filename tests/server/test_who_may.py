@@ -114,12 +114,16 @@ def test_a_file_of_keys_holds_no_key_and_is_its_owners(keys: KeyFile, tmp_path: 
     [
         ({"Host": "evil.example"}, 421),
         ({"Host": "localhost:9"}, 200),
+        ({"Host": "LocalHost:9"}, 200),
+        ({"Host": "agents.example.com"}, 200),
+        ({"Host": "Agents.example.com", "Origin": "https://agents.example.com"}, 200),
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "null"}, 403),
     ],
 )
 def test_foreign_hosts_and_pages_are_refused(serve: Serve, sent: dict[str, str], status: int) -> None:
-    served = serve(Agent(Scripted("Hi."), name="agent"))
+    hosts = ("localhost", "127.0.0.1", "Agents.Example.com:443")
+    served = serve(Agent(Scripted("Hi."), name="agent"), allowed_hosts=hosts)
     answer = served.client.post("/v1/cancel", json={"all": True}, headers=sent)
     assert answer.status_code == status
     assert "access-control-allow-origin" not in answer.headers

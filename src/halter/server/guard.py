@@ -36,8 +36,8 @@ class Guard:
         largest_body: int = LARGEST_BODY,
     ) -> None:
         self._app = app
-        self._hosts = frozenset(allowed_hosts)
-        self._origins = frozenset(allowed_origins)
+        self._hosts = frozenset(map(_name, allowed_hosts))
+        self._origins = frozenset(map(str.lower, allowed_origins))
         self._largest_body = largest_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,12 +61,15 @@ class Guard:
             return Problem(421, f"this server is not known as {host!r}; see --allow-host", code="unknown_host")
         origin = headers.get("origin")
         has_effects = scope["type"] == "websocket" or scope["method"] not in SAFE
-        if has_effects and origin and origin not in self._origins and _host_of(origin) != headers.get("host"):
+        if has_effects and origin and not self._is_ours(origin.lower(), headers.get("host", "").lower()):
             return Problem(403, f"requests from pages of {origin!r} are refused", code="foreign_origin")
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self._largest_body:
             return _too_large(self._largest_body)
         return None
+
+    def _is_ours(self, origin: str, host: str) -> bool:
+        return origin in self._origins or _host_of(origin) == host
 
     async def _within_bounds(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Calls the app; where a body of unknown length grows too large, the answer says so, whatever the app says."""
@@ -107,7 +110,8 @@ def _host_of(origin: str) -> str | None:
 
 
 def _name(host: str) -> str:
-    """The `Host` header without its port."""
+    """The name in a `Host` header, without its port and in small letters."""
+    host = host.lower()
     return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
 
 
