@@ -271,13 +271,16 @@ def test_a_fork_of_the_host_does_not_keep_its_programs_alive(
     )
     ready, fork = owner.stdout.readline().split()
     assert ready == "ready"
+    programs = f"sleep\0{name}"
+    while len(alive(programs)) < 2:
+        time.sleep(0.01)
     owner.kill()
     owner.wait()
     try:
-        programs = f"sleep\0{name}"
         assert_within(1.0, wait_until_gone(programs))
     finally:
         os.kill(int(fork), signal.SIGKILL)
+    wait_until_gone(name)  # the fork
 
 
 # --- it forks -----------------------------------------------------------------------------------------------
