@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from halter.core import elsewhere
 from halter.proof.wire import Wire
@@ -30,6 +31,11 @@ STRICT = ("PytestUnraisableExceptionWarning", "PytestUnhandledThreadExceptionWar
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--conformance", action="store_true", help="print the table of conformance scenarios")
+
+
+# A bound on the time of one example fails where another process has the processor.
+settings.register_profile("halter", deadline=None)
+settings.load_profile("halter")
 
 
 def pytest_configure(config: pytest.Config) -> None:
