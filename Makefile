@@ -80,6 +80,12 @@ $(ADK)/.ready: tests/fronts/adk/requirements.txt
 	$(call set_up,$(ADK),$<)
 	@touch $@
 
+# Chainlit, for the test of its example: it skips without it.
+CHAINLIT := .venv-chainlit
+$(CHAINLIT)/.ready: examples/chainlit/requirements.txt
+	$(call set_up,$(CHAINLIT),$<)
+	@touch $@
+
 bench-adk: $(READY) $(ADK)/.ready
 	@$(BIN)/python -m bench.adk $(ADK)/bin/python
 
