@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from halter import Agent, tool
 from halter.models.scripted import Scripted, calls
 from halter.server import stream
+from halter.server.presence import Presence
 
 from ..server.conftest import Serve
 
@@ -53,3 +56,48 @@ def test_a_pause_that_is_over_is_passed_when_the_answer_is_resumed(serve: Serve)
         assert answer.status_code == 200
     assert resumed == [1, 2]
     assert "Paid." in answer.text
+
+
+@pytest.mark.parametrize("who_asks", ["the run", "a run under it"])
+def test_who_looks_at_a_paused_run_and_goes_neither_stops_it_nor_lets_it_wait_for_ever(who_asks: str) -> None:
+    asyncio.run(_looked_at(who_asks))
+
+
+async def _looked_at(who_asks: str) -> None:
+    clerk = Agent(Scripted(calls("pay", to="x"), "Paid."), name="clerk", tools=[pay])
+    boss = Agent(Scripted(calls("clerk", input="Pay."), "Done."), name="boss", tools=[clerk])
+    run = (clerk if who_asks == "the run" else boss).run("Pay.")
+    async for event in run.events():
+        if event.type == "input.requested":
+            break
+    presence = Presence(run, "cancel", linger=0.0)
+    with presence.connected() as client:
+        client.keep(0.05)
+    with presence.connected():
+        pass
+    with presence.connected() as waiting:
+        waiting.keep()
+    assert not run.is_cancelling
+    result = await run.finished()
+    assert result.is_cancelled
+    assert result.cancellation is not None
+    assert result.cancellation.reason == "client_disconnect"
+
+
+def test_who_leaves_once_the_pause_is_over_stops_the_run() -> None:
+    asyncio.run(_left_after_the_pause())
+
+
+async def _left_after_the_pause() -> None:
+    run = Agent(Scripted(calls("pay", to="x"), "Paid.", pace=0.05), name="clerk", tools=[pay]).run("Pay.")
+    presence = Presence(run, "cancel", linger=0.0)
+    async for event in run.events():
+        if event.type == "input.requested":
+            with presence.connected() as client:
+                client.keep(3_600)
+            run.answer(event.request_id, "yes")
+        if event.type == "input.received":
+            break
+    with presence.connected():
+        pass
+    assert (await run.finished()).is_cancelled

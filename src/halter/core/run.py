@@ -92,6 +92,11 @@ class Run(Generic[T_co]):
         return self._execution.is_stopping
 
     @property
+    def is_asking(self) -> bool:
+        """True while it, or a run under it, has a question that is not answered."""
+        return any(each.inputs for each in self._execution.subtree())
+
+    @property
     def is_done(self) -> bool:
         return self._execution.result is not None
 

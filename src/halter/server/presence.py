@@ -40,7 +40,8 @@ class Presence:
         linger: seconds.
         actor: who is named as the one who left.
 
-    A run that no connection has ever used is never stopped by this. Event loop of the server only.
+    A run that no connection has ever used is never stopped by this. While a run waits for the answer of a client that
+    is expected back, others may look at it and go: that client keeps its time. Event loop of the server only.
     """
 
     def __init__(self, run: Run[Any], on_disconnect: OnDisconnect, linger: float, actor: str | None = None) -> None:
@@ -50,6 +51,7 @@ class Presence:
         self._actor = actor
         self._connections = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._expected_until: float | None = None  # by the loop's clock
 
     @contextmanager
     def connected(self) -> Generator[Connection]:
@@ -63,6 +65,8 @@ class Presence:
             yield connection
         finally:
             self._connections -= 1
+            if connection.expected_within is not None:
+                self._expected_until = asyncio.get_running_loop().time() + connection.expected_within
             if not (self._connections or self._run.is_done):
                 self._left(connection)
 
@@ -77,7 +81,9 @@ class Presence:
         return self._connections
 
     def _left(self, last: Connection) -> None:
-        patience = last.expected_within if last.is_answered else self.linger
+        patience = None if last.is_answered else self.linger
+        if self._expected_until is not None and self._run.is_asking:
+            patience = max(patience or 0.0, self._expected_until - asyncio.get_running_loop().time())
         if self.on_disconnect == "detach" or patience is None:
             return
         if patience <= 0:
