@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -64,10 +65,9 @@ class Toolbox:
         """These tools, and those that the caller of the run answers."""
         other = copy(self)
         given = tuple(specs)
-        names = [*self.tools, *(spec.name for spec in given)]
-        for name in names:
-            if names.count(name) > 1:
-                raise ConfigurationError(f"two tools are called {name!r}: give one another name")
+        names = Counter((*self.tools, *(spec.name for spec in given)))
+        if twice := next((name for name, times in names.items() if times > 1), None):
+            raise ConfigurationError(f"two tools are called {twice!r}: give one another name")
         other.specs = (*self.specs, *given)
         other.left_to_caller = frozenset(spec.name for spec in given)
         return other

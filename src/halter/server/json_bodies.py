@@ -19,13 +19,20 @@ class JsonRequest(Request):
 
     async def json(self) -> Any:
         """The body. Raises `HTTPException` 422 for text that is not Unicode, and for too many levels."""
-        value = await super().json()
         data = await self.body()
+        try:
+            value = await super().json()
+        except RecursionError:
+            raise _too_deep() from None
         if data.count(b"[") + data.count(b"{") > DEEPEST and _depth(value) > DEEPEST:
-            raise HTTPException(422, f"the body has more than {DEEPEST} levels of lists and objects")
+            raise _too_deep()
         if _SURROGATE.search(data) and not _is_unicode(value):
             raise HTTPException(422, "the body has text that is not Unicode: half of a surrogate pair")
         return value
+
+
+def _too_deep() -> HTTPException:
+    return HTTPException(422, f"the body has more than {DEEPEST} levels of lists and objects")
 
 
 def _depth(value: Any) -> int:

@@ -8,7 +8,6 @@ back to where it stood; live runs on it are stopped first.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes

@@ -96,10 +96,11 @@ def choice_of(given: Any) -> ToolChoice | None:
             raise refusal(f"tool_choice {given!r} is not supported", "tool_choice")
 
 
-def output_of(given: Mapping[str, Any] | None, param: str) -> OutputSchema | None:
+def output_of(asked: Any, param: str) -> OutputSchema | None:
     """The shape that the answer must have: `{"type": "json_schema", …}`. Raises `Problem` 400."""
-    kind = (given or {}).get("type", "text")
-    if given is None or kind == "text":
+    given = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
+    kind = given.get("type", "text") if asked is None or isinstance(asked, dict) else None
+    if kind == "text":
         return None
     if kind == "json_object":
         return OutputSchema(name="answer", schema={"type": "object"}, strict=False)

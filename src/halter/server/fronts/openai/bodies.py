@@ -6,12 +6,13 @@ changes nothing. A field that changes only how OpenAI stores, bills or caches is
 
 from __future__ import annotations
 
-import json
+import re
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
+from halter.server.bodies import ID
 from halter.server.fronts.openai.errors import refusal
 from halter.server.problems import Problem
 
@@ -146,7 +147,7 @@ class ConversationBody(RequestBody):
 async def read_body(request: Request, kind: type[T]) -> T:
     """The request's JSON body. Raises `Problem` 400."""
     try:
-        fields = json.loads(await request.body() or b"{}")
+        fields = await request.json() if await request.body() else {}
     except ValueError as error:
         raise refusal(f"the body is not JSON: {error}", None) from error
     if not isinstance(fields, dict):
@@ -163,7 +164,10 @@ async def read_body(request: Request, kind: type[T]) -> T:
 
 def run_id_of(request: Request) -> str | None:
     """The client's own id for the run, from `Halter-Run-Id`. Raises `Problem` 400."""
-    return request.headers.get("halter-run-id")
+    id = request.headers.get("halter-run-id")
+    if id is not None and re.search(ID, id) is None:
+        raise refusal("Halter-Run-Id must be 1 to 128 letters, digits and . _ ~ -", "Halter-Run-Id")
+    return id
 
 
 def linger_of(request: Request) -> float:

@@ -40,7 +40,7 @@ def _listed(content: Any, where: str) -> list[dict[str, Any]]:
 
 def _part(given: dict[str, Any], where: str) -> Part:
     kind = given.get("type")
-    if kind in _TEXTS:
+    if isinstance(kind, str) and kind in _TEXTS:
         return Text(text_in(given, _TEXTS[kind], where))
     try:
         match kind:
@@ -51,7 +51,7 @@ def _part(given: dict[str, Any], where: str) -> Part:
             case "input_image":
                 return _image(given.get("image_url"), given.get("detail"), where)
             case "file":
-                return _file(given.get("file") or {}, where)
+                return _file(given.get("file"), where)
             case "input_file":
                 return _file(given, where)
             case _:
@@ -78,7 +78,8 @@ def _image(url: Any, detail: Any, where: str) -> Image:
     return Image(data=data, media_type=media_type, detail=detail)
 
 
-def _file(given: dict[str, Any], where: str) -> File:
+def _file(file: Any, where: str) -> File:
+    given = cast("dict[str, Any]", file) if isinstance(file, dict) else {}
     name = given.get("filename")
     name = name if isinstance(name, str) else None
     if isinstance(data := given.get("file_data"), str):
