@@ -83,3 +83,28 @@ def test_nobody_else_answers_an_interrupt_of_ag_ui(served: Served) -> None:
         late = {**body, "runId": "r3", "resume": [{"interruptId": "r:unknown", "status": "cancelled"}]}
         assert '"type":"RUN_FINISHED","threadId":"t","runId":"r3"' in anna.post("/v1/ag-ui/agent", json=late).text
         assert ben.get("/v1/runs").json()["runs"] == []
+
+
+def test_nobody_continues_a_run_of_another_tenant_that_has_the_id_of_their_own(serve: Serve) -> None:
+    served = serve(Agent(Scripted("One.", "Two.", "Three."), name="agent"), auth=by_name)
+    with as_(served, "anna") as anna, as_(served, "ben") as ben:
+        assert ben.post("/v1/runs?wait=5", json={"agent": "agent", "input": "Hello", "id": "r"}).status_code == 200
+        start = {"agent": "agent", "input": "A secret", "id": "r", "session": "s"}
+        assert anna.post("/v1/runs?wait=5", json=start).status_code == 200
+        body = {"model": "agent", "input": "Repeat that.", "previous_response_id": "resp_r"}
+        for store in (True, False):
+            assert ben.post("/v1/responses", json={**body, "store": store}).status_code == 400
+        assert ben.get("/v1/sessions").json()["sessions"] == []
+        assert anna.post("/v1/responses", json=body).status_code == 200
+
+
+@pytest.mark.parametrize("front", ["ag-ui", "ai-sdk"])
+def test_nobody_takes_the_id_of_a_stored_run_of_another_tenant(serve: Serve, front: str) -> None:
+    served = serve(Agent(Scripted("One.", "Two."), name="agent"), auth=by_name)
+    with as_(served, "anna") as anna, as_(served, "ben") as ben:
+        start = {"agent": "agent", "input": "Pay.", "id": "r", "session": "s"}
+        assert anna.post("/v1/runs?wait=5", json=start).status_code == 200
+        hello: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "Pay."}]}
+        path = "/v1/ag-ui/agent" if front == "ag-ui" else "/v1/ai-sdk/agent/chat"
+        refused = ben.post(path, json=hello if front == "ag-ui" else {**chat(), "run_id": "r"})
+        assert (refused.status_code, refused.json()["code"]) == (409, "id_taken")

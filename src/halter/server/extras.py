@@ -21,7 +21,8 @@ class Extras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `history`: the conversation before the input, for runs without a session. `instructions`: told to the model after
     the agent's own. `tools`: answered by the client: a call of one ends the run, and the next request brings its
     result. `settings`: over the agent's own. `output`: the shape of the answer. `metadata`: kept with the run's plan,
-    for the front that started it.
+    for the front that started it. `asked`: what the client sent, where the input is made of it and of what the session
+    has by then: the request is the same if this is.
     """
 
     history: tuple[Message, ...] = ()
@@ -31,6 +32,7 @@ class Extras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     settings: Settings = Settings()
     output: OutputSchema | None = None
     metadata: Mapping[str, Any] = {}
+    asked: Any = None
 
     def applied_to(self, runnable: Runnable[Any]) -> Runnable[Any]:
         """The runnable as this one request asks for it. Raises `Problem` 400 if it cannot be that."""

@@ -224,6 +224,11 @@ class Server:
         info = await self.find_run(key)
         return run_view(info) if info is not None else None
 
+    async def record_of(self, key: RunKey) -> RunRecord | None:
+        """The record of a run of this tenant. A database has one for an id: it may be that of another tenant's run."""
+        record = await self.sessions.run(key.id)
+        return record if record is not None and self._is_of(record, key.tenant) else None
+
     async def earlier(self, key: RunKey) -> RunRecord | None:
         """The record of a run of this tenant that is over; of an earlier process, as a rule."""
         record = await self.sessions.run(key.id)
@@ -231,7 +236,11 @@ class Server:
 
     def is_earlier(self, record: RunRecord, tenant: str) -> bool:
         """Whether it is the record of a run of this tenant that is over."""
-        return record.status.is_final and ServerTags.read(record.tags).tenant == tenant
+        return record.status.is_final and self._is_of(record, tenant)
+
+    @staticmethod
+    def _is_of(record: RunRecord, tenant: str) -> bool:
+        return ServerTags.read(record.tags).tenant == tenant
 
     async def feed(self, key: RunKey) -> EventFeed | None:
         """A reader of a run's events; of one that has no log any more, of its end alone."""
@@ -344,7 +353,8 @@ def id_conflict(id: str) -> Problem:
 
 def fingerprint(body: StartBody, extras: Extras = NOTHING) -> str:
     """The same for bodies that ask for the same run."""
-    fields = body.model_dump(exclude={"id", "stream"})
+    derived = {"input"} if extras.asked is not None else set[str]()
+    fields = body.model_dump(exclude={"id", "stream"} | derived)
     return hashlib.blake2b(msgspec.json.encode([fields, extras], order="sorted"), digest_size=16).hexdigest()
 
 

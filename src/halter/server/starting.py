@@ -67,6 +67,19 @@ async def find_earlier(server: Server, body: StartBody, who: Principal, extras: 
     return info
 
 
+async def find_started(server: Server, body: StartBody, who: Principal, extras: Extras = NOTHING) -> RunInfo | None:
+    """The run that this id has started before, in this process or in an earlier one; raises as `find_earlier` does.
+
+    For fronts that prepare a start, by taking a session back for example: a request that comes again prepares nothing.
+    """
+    known = None if body.id is None else await server.store.get(RunKey(who.tenant, body.id))
+    if known is None:
+        return await find_earlier(server, body, who, extras)
+    if known.plan.fingerprint != fingerprint(body, extras):
+        raise id_conflict(known.plan.key.id)
+    return known
+
+
 def _begins_at_once(server: Server, body: StartBody) -> bool:
     """Whether only a refusal can keep the run from beginning: it waits for nobody, and is stored before it begins."""
     return body.on_busy == "reject" if body.session is not None else server.sessions.is_durable

@@ -21,7 +21,7 @@ from halter.request import ToolSpec
 from halter.server.bodies import Identifier, RunOptions, StartBody
 from halter.server.extras import NOTHING, Extras
 from halter.server.fronts.ag_ui_frames import JOINT, AgUiFormat
-from halter.server.fronts.chats import answer, attachment, known_agent, next_input
+from halter.server.fronts.chats import answer, answered, attachment, known_agent
 from halter.server.names import Names
 from halter.server.port import RunInfo, RunKey
 from halter.server.principal import Principal
@@ -30,7 +30,6 @@ from halter.server.routes.answers import problems
 from halter.server.routes.runs import may
 from halter.server.run_stream import no_run, run_stream
 from halter.server.server import Server
-from halter.server.starting import start
 from halter.server.stream import Cursor
 
 EVENTS = {"text/event-stream": {"example": 'data: {"type":"RUN_STARTED","threadId":"trip","runId":"r1"}\n\n'}}
@@ -177,21 +176,19 @@ def ag_ui_router(server: Server) -> APIRouter:
         known_agent(server, agent)
         if body.resume:
             return await _go_on(server, who, body)
-        key = RunKey(who.tenant, body.runId)
         messages = [message for each in body.messages if (message := _message(each)) is not None and message.parts]
-        is_again = False if await server.store.get(key) is not None else None
         asked = StartBody(
             agent=agent,
-            input=await next_input(
-                server, who, agent, body.threadId, messages, again=is_again, tools=[each.name for each in body.tools]
-            ),
             id=body.runId,
             session=body.threadId,
             stream=True,
             **body.forwardedProps.halter.model_dump(),
         )
-        begun = await start(server, asked, who, is_waiting=False, extras=_extras(server, agent, body))
-        return await _stream(server, begun.info.plan.key, body)
+        tools = [each.name for each in body.tools]
+        info = await answered(
+            server, who, asked, messages, again=None, tools=tools, extras=_extras(server, agent, body)
+        )
+        return await _stream(server, info.plan.key, body)
 
     return router
 

@@ -19,7 +19,7 @@ from halter.messages import Message, Text
 from halter.server.bodies import ID, Identifier, RunOptions, StartBody
 from halter.server.fronts.ai_sdk_frames import AiSdkFormat
 from halter.server.fronts.ai_sdk_history import before_the_answer, ui_messages
-from halter.server.fronts.chats import answer, attachment, known_agent, live_runs, next_input
+from halter.server.fronts.chats import answer, answered, attachment, known_agent, live_runs
 from halter.server.names import Names
 from halter.server.port import RunKey
 from halter.server.principal import Principal
@@ -28,7 +28,6 @@ from halter.server.routes.answers import problems, shown_as
 from halter.server.routes.runs import may
 from halter.server.run_stream import no_run, run_stream
 from halter.server.server import Server
-from halter.server.starting import start
 from halter.server.stream import Cursor
 
 CHUNKS = {"text/event-stream": {"example": 'data: {"type":"start","messageId":"01976f0e-…"}\n\ndata: [DONE]\n\n'}}
@@ -112,17 +111,15 @@ def ai_sdk_router(server: Server) -> APIRouter:
             return await _go_on(server, who, body)
         messages = [message for each in body.messages if (message := _message(each)).parts]
         is_again = body.trigger == "regenerate-message" or body.messageId is not None
-        is_repeated = body.run_id is not None and await server.store.get(RunKey(who.tenant, body.run_id)) is not None
         asked = StartBody(
             agent=agent,
-            input=await next_input(server, who, agent, body.id, messages, again=is_again and not is_repeated),
             id=body.run_id,
             session=body.id,
             stream=True,
             **body.model_dump(include=set(RunOptions.model_fields)),
         )
-        begun = await start(server, asked, who, is_waiting=False)
-        return await _stream(server, begun.info.plan.key)
+        info = await answered(server, who, asked, messages, again=is_again)
+        return await _stream(server, info.plan.key)
 
     @router.get(
         "/{agent}/chat/{chat}/stream",

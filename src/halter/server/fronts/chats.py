@@ -12,16 +12,54 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from msgspec.structs import replace
+
 from halter.errors import ConfigurationError, SessionNotFound
 from halter.messages import File, Image, Message, ToolResult
 from halter.outcome import Cancellation, CancelReason
+from halter.server.bodies import StartBody
+from halter.server.extras import NOTHING, Extras
 from halter.server.fronts.front import asked_of
 from halter.server.port import RunFilter, RunInfo, RunKey
 from halter.server.principal import Principal
 from halter.server.problems import Problem
 from halter.server.server import MOST_AT_ONCE, Server
+from halter.server.starting import find_started, start
 
 STOPPING = 10.0  # seconds for which the end of a run is waited for, before its session is taken back
+
+
+async def answered(
+    server: Server,
+    who: Principal,
+    asked: StartBody,
+    messages: Sequence[Message],
+    *,
+    again: bool | None,
+    tools: Collection[str] = (),
+    extras: Extras = NOTHING,
+) -> RunInfo:
+    """The run that answers a client's list of messages: a new one, or the one that the same request has started before.
+
+    Args:
+        server: has the agent and the session.
+        who: whose session it is.
+        asked: the run, without its input; it has a session.
+        messages: the client's list, whose last one is to be answered.
+        again: see `next_input`.
+        tools: names of those that the client answers.
+        extras: what the request adds to the agent.
+
+    Raises:
+        Problem: nothing was started.
+    """
+    extras = replace(extras, asked=[again, messages])
+    if (known := await find_started(server, asked, who, extras)) is not None:
+        return known
+    assert asked.session is not None
+    input = await next_input(server, who, asked.agent, asked.session, messages, again=again, tools=tools)
+    body = asked.model_copy(update={"input": input})
+    return (await start(server, body, who, is_waiting=False, extras=extras)).info
 
 
 async def next_input(
@@ -157,7 +195,7 @@ def attachment(url: str, media_type: str | None, name: str | None) -> Image | Fi
             return File(data=content, name=name, media_type=media_type or "application/octet-stream")
         if url.startswith(("https://", "http://")):
             return Image(url=url, media_type=media_type) if is_image else File(url=url, name=name)
-    except (binascii.Error, ConfigurationError) as error:
+    except (ValueError, ConfigurationError) as error:  # `binascii.Error` is one
         raise Problem(422, f"a file cannot be read: {error}", code="invalid") from error
     raise Problem(422, f"a file is given by a data: or https: URL, not {url[:40]!r}", code="invalid")
 

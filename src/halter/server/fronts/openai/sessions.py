@@ -87,7 +87,7 @@ async def _record(server: Server, previous: str, who: Principal) -> RunRecord:
     id = run_id_in(previous)
     if await server.get_run(RunKey(who.tenant, id)) is None:
         raise Problem(404, f"there is no response {previous!r}", code="previous_response_not_found")
-    record = await server.sessions.run(id)
+    record = await server.record_of(RunKey(who.tenant, id))
     if record is None or record.session_id is None:
         raise refusal(f"response {previous!r} was not stored: it cannot be continued", "previous_response_id")
     return record

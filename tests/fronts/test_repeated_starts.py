@@ -1,0 +1,56 @@
+"""A request that comes again starts nothing: it is answered with the run that it has started before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halter import Agent
+from halter.models.scripted import Scripted
+from halter.sessions import Sessions
+
+from ..server.conftest import Serve, Served
+
+SAID = [("user", "Hello"), ("assistant", "Hi"), ("user", "Go.")]
+AG_UI: dict[str, Any] = {
+    "threadId": "t",
+    "runId": "r",
+    "messages": [{"id": str(n), "role": role, "content": text} for n, (role, text) in enumerate(SAID)],
+}
+AI_SDK: dict[str, Any] = {
+    "id": "t",
+    "run_id": "r",
+    "messages": [
+        {"id": str(n), "role": role, "parts": [{"type": "text", "text": text}]} for n, (role, text) in enumerate(SAID)
+    ],
+}
+FRONTS = [("/v1/ag-ui/agent", AG_UI), ("/v1/ai-sdk/agent/chat", AI_SDK)]
+
+
+def texts(served: Served) -> list[str]:
+    messages = served.client.get("/v1/sessions/t/messages").json()["messages"]
+    return [part["text"] for message in messages for part in message["parts"]]
+
+
+@pytest.mark.parametrize(("path", "body"), FRONTS)
+def test_a_conversation_that_comes_again_with_its_id_starts_nothing(serve: Serve, path: str, body: Any) -> None:
+    served = serve(Agent(Scripted("-", "One."), name="agent"))
+    first, second = (served.client.post(path, json=body) for _ in range(2))
+    assert second.status_code == 200, second.text
+    assert second.text == first.text
+    assert texts(served) == ["Hello", "Hi", "Go.", "One."]
+    other = {**body, "messages": body["messages"][:1]}
+    assert served.client.post(path, json=other).json()["code"] == "id_conflict"
+
+
+@pytest.mark.parametrize(("path", "body"), FRONTS)
+def test_after_a_restart_it_starts_nothing_either(serve: Serve, tmp_path: Path, path: str, body: Any) -> None:
+    stored = str(tmp_path / "sessions.db")
+    serve(Agent(Scripted("-", "One."), name="agent"), sessions=Sessions(stored)).client.post(path, json=body)
+    served = serve(Agent(Scripted("-", "Two."), name="agent"), sessions=Sessions(stored))
+    again = served.client.post(path, json=body)
+    assert again.status_code == 200, again.text
+    assert "One." in again.text
+    assert texts(served) == ["Hello", "Hi", "Go.", "One."]
