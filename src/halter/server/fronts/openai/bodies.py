@@ -147,7 +147,7 @@ class ConversationBody(RequestBody):
 async def read_body(request: Request, kind: type[T]) -> T:
     """The request's JSON body. Raises `Problem` 400."""
     try:
-        fields = await request.json() if await request.body() else {}
+        fields: Any = await request.json() if await request.body() else {}
     except ValueError as error:
         raise refusal(f"the body is not JSON: {error}", None) from error
     if not isinstance(fields, dict):
