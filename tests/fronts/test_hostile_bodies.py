@@ -76,3 +76,14 @@ def test_tens_of_thousands_of_tools_are_read_in_no_time() -> None:
     began = time.monotonic()
     Agent(Scripted("Yes."), name="agent").for_request(tools=tools)
     assert time.monotonic() - began < 5  # each compared with each takes longer
+
+
+def test_what_was_asked_counts_among_the_bytes_that_are_kept_of_ended_runs() -> None:
+    app = create_app(Agent(Scripted("One."), name="agent"), sessions=Sessions(), retain_bytes=50_000)
+    with TestClient(app, "http://localhost") as client:
+        for length, kept in ((10_000, 10_000), (60_000, 0)):
+            asked = {"model": "agent", "input": "x", "instructions": "y" * length}
+            id = client.post("/v1/responses", json=asked).json()["id"]
+            response = client.get(f"/v1/responses/{id}").json()
+            assert response["output"][0]["content"][0]["text"] == "One."
+            assert len(response["instructions"] or "") == kept

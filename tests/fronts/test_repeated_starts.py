@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from halter import Agent
+from halter import Agent, Message
 from halter.models.scripted import Scripted
+from halter.server.limits import Limits
 from halter.sessions import Sessions
 
 from ..server.conftest import Serve, Served
@@ -54,3 +56,24 @@ def test_after_a_restart_it_starts_nothing_either(serve: Serve, tmp_path: Path, 
     assert again.status_code == 200, again.text
     assert "One." in again.text
     assert texts(served) == ["Hello", "Hi", "Go.", "One."]
+
+
+@pytest.mark.parametrize("limits", [Limits(streams=0), Limits(runs=0)])
+@pytest.mark.parametrize("changes", [{"trigger": "regenerate-message"}, {"messageId": "0"}])
+def test_a_refused_start_takes_nothing_back(serve: Serve, limits: Limits, changes: Any) -> None:
+    sessions = Sessions()
+    asyncio.run(sessions.create("t", messages=[Message.user("Hello"), Message.assistant("Hi")]))
+    served = serve(Agent(Scripted("One."), name="agent"), sessions=sessions, limits=limits)
+    body = {**AI_SDK, "messages": AI_SDK["messages"][:1], **changes}
+    assert served.client.post("/v1/ai-sdk/agent/chat", json=body).status_code == 429
+    assert texts(served) == ["Hello", "Hi"]
+
+
+def test_a_start_with_tags_that_cannot_be_takes_nothing_back(serve: Serve) -> None:
+    served = serve(Agent(Scripted("One.", "Two."), name="agent"))
+    path, body = FRONTS[1]
+    body = {**body, "messages": body["messages"][:1]}
+    served.client.post(path, json=body)
+    again = {**body, "run_id": "s", "trigger": "regenerate-message", "tags": ["halter.tenant=x"]}
+    assert served.client.post(path, json=again).status_code == 422
+    assert texts(served) == ["Hello", "One."]

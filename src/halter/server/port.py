@@ -41,7 +41,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A run that was asked for.
 
     `fingerprint`: of the request's body; the same id with another one is a conflict. `session`: as the client named
-    it. `actor`: who asked. `created_at`: seconds since the epoch. `linger`: seconds.
+    it. `actor`: who asked. `created_at`: seconds since the epoch. `linger`: seconds. `size`: of the request, in bytes.
     """
 
     key: RunKey
@@ -56,6 +56,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     on_disconnect: OnDisconnect = "detach"
     linger: float = 0.0
+    size: int = 0
 
     @property
     def position(self) -> Position:

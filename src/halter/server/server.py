@@ -118,11 +118,9 @@ class Server:
         self, body: StartBody, principal: Principal, *, is_waiting: bool, extras: Extras = NOTHING
     ) -> Begun:
         """Starts a run, or finds the one that this id has started before. Raises `Problem`."""
-        runnable = extras.applied_to(self.runnable(body.agent))
-        self._check_tags(body)
+        runnable = self.asked_runnable(body, extras)
         plan = self._plan(body, principal, runnable, is_waiting, extras)
-        if self.is_draining:
-            raise Problem(503, "the server is shutting down: it starts no new runs", code="draining", retry_after=10)
+        self._check_draining()
         try:
             begun = await self.store.begin(plan, lambda: self._run(runnable, body, principal, plan, extras))
         except BusyError as error:
@@ -134,20 +132,36 @@ class Server:
             raise id_conflict(plan.key.id)
         return begun
 
-    def _check_tags(self, body: StartBody) -> None:
+    def asked_runnable(self, body: StartBody, extras: Extras) -> Runnable[Any]:
+        """What the request asks to run. Raises `Problem` for a request that cannot be."""
+        runnable = extras.applied_to(self.runnable(body.agent))
         if reserved := next((tag for tag in body.tags if tag.startswith(RESERVED)), None):
             raise Problem(422, f"tag {reserved!r}: tags that begin with {RESERVED!r} are reserved", code="invalid")
+        return runnable
+
+    def check_room(self, tenant: str) -> None:
+        """Raises `Problem` if the tenant cannot start a run now: 429 for its limits, 503 for the server's."""
+        self._check_draining()
+        self.usage.check(tenant)
+        if self.store.live >= self.max_runs:
+            raise Problem(503, f"{self.max_runs} runs are live, and that is the limit", code="full", retry_after=2)
+
+    def _check_draining(self) -> None:
+        if self.is_draining:
+            raise Problem(503, "the server is shutting down: it starts no new runs", code="draining", retry_after=10)
 
     def _plan(
         self, body: StartBody, principal: Principal, runnable: Runnable[Any], is_waiting: bool, extras: Extras
     ) -> RunPlan:
         default: OnDisconnect = "cancel" if body.stream or is_waiting else "detach"
+        asked = _asked(body, extras)
         return RunPlan(
             key=RunKey(principal.tenant, body.id or new_id()),
             agent=body.agent,
             kind=runnable.kind,
             actor=principal.actor,
-            fingerprint=fingerprint(body, extras),
+            fingerprint=_digest(asked),
+            size=len(asked),
             created_at=time.time(),
             session=body.session,
             user=body.user,
@@ -160,9 +174,7 @@ class Server:
     def _run(
         self, runnable: Runnable[Any], body: StartBody, principal: Principal, plan: RunPlan, extras: Extras
     ) -> Run[Any]:
-        self.usage.check(principal.tenant)
-        if self.store.live >= self.max_runs:
-            raise Problem(503, f"{self.max_runs} runs are live, and that is the limit", code="full", retry_after=2)
+        self.check_room(principal.tenant)
         ours = ServerTags(tenant=principal.tenant, agent=body.agent, asked=plan.fingerprint).added()
         return runnable.run(
             read_input(body.input),
@@ -353,9 +365,17 @@ def id_conflict(id: str) -> Problem:
 
 def fingerprint(body: StartBody, extras: Extras = NOTHING) -> str:
     """The same for bodies that ask for the same run."""
+    return _digest(_asked(body, extras))
+
+
+def _asked(body: StartBody, extras: Extras) -> bytes:
     derived = {"input"} if extras.asked is not None else set[str]()
     fields = body.model_dump(exclude={"id", "stream"} | derived)
-    return hashlib.blake2b(msgspec.json.encode([fields, extras], order="sorted"), digest_size=16).hexdigest()
+    return msgspec.json.encode([fields, extras], order="sorted")
+
+
+def _digest(asked: bytes) -> str:
+    return hashlib.blake2b(asked, digest_size=16).hexdigest()
 
 
 def read_input(given: Any) -> Any:

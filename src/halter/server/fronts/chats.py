@@ -56,6 +56,8 @@ async def answered(
     extras = replace(extras, asked=[again, messages])
     if (known := await find_started(server, asked, who, extras)) is not None:
         return known
+    server.asked_runnable(asked, extras)  # what is refused takes nothing back
+    server.usage.check_streams(who.tenant)
     assert asked.session is not None
     input = await next_input(server, who, asked.agent, asked.session, messages, again=again, tools=tools)
     body = asked.model_copy(update={"input": input})
@@ -85,7 +87,8 @@ async def next_input(
         tools: names of those that the client answers.
 
     Raises:
-        Problem: 400 if the list ends with an answer.
+        Problem: 400 if the list ends with an answer; as `Server.check_room` if the session would be taken back for
+            nothing.
     """
     history, said = asked_of(server.runnable(agent), messages)
     stored = server.names(who.tenant).stored(session)
@@ -99,6 +102,7 @@ async def next_input(
         at = _place_of(messages, known)
         if at < len(known):
             await stop_all(server, who, session)
+            server.check_room(who.tenant)
             await server.sessions.rewind(stored, at)
             server.record(who, "session.rewind", session, f"{at} messages left")
     if isinstance(said, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from halter.core.run import Run
 from halter.events import failure_of
@@ -101,13 +101,16 @@ class Entry:
         self.ended_at = time.time()
 
     def size(self) -> int:
-        """About as many bytes of memory as its log takes."""
-        return 0 if self._run is None else self._caught_up().seq * BYTES_PER_EVENT + len(self._run.text)
+        """About as many bytes of memory as its log takes, with what was asked."""
+        if self._run is None:
+            return 0
+        return self._caught_up().seq * BYTES_PER_EVENT + len(self._run.text) + self.plan.size
 
     def let_go(self) -> None:
         """Keeps a small record of a run that is over, and lets its log go."""
         if self._run is not None and self._run.is_done:
             self._kept = KeptRun(self.info())
+            self.plan = replace(self.plan, metadata={})  # as large as its client likes
             self._run = self._presence = self._fold = None
 
     def _caught_up(self) -> Fold:
