@@ -91,18 +91,29 @@ def test_the_reader_of_a_run_that_was_born_dead_gets_its_one_event_however_long_
         loop.close()
 
 
-@pytest.mark.real_loop
-async def test_a_run_that_was_lost_before_its_loop_looked_at_it_never_begins(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_was_lost_before_its_loop_looked_at_it_never_begins(caplog: pytest.LogCaptureFixture) -> None:
     """Its loop did not answer for longer than the grace; it does now, and finds the run in its inbox."""
-    run = brief.run(parent=None)
-    thread = threading.Thread(target=run.start)
+    loop = asyncio.new_event_loop()
+    root = patient.run(parent=None)
+
+    async def start() -> None:
+        root.start()
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(start())
+    child = brief.run(parent=root)
+    thread = threading.Thread(target=child.start)
     thread.start()
     thread.join()
-    stopping.lose(run._execution)
-    await asyncio.sleep(0.01)
-    assert run.is_cancelled
-    assert [event.type for event in run.events().ready()] == ["run.cancelled"]
+    stopping.lose(child._execution)
+    loop.run_until_complete(asyncio.sleep(0.01))
+    assert child.is_cancelled
+    assert [event.type for event in child.events().ready()] == ["run.cancelled"]
     assert not caplog.records, "it was taken up, and its end was written a second time"
+    root.cancel()
+    loop.run_until_complete(root.finished())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
 
 
 @pytest.mark.virtual_time

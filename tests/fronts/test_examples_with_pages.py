@@ -49,7 +49,7 @@ def test_the_page_in_react_draws_itself_and_its_stop_button_stops_the_run(
     const server = given.url
     const chat = new Chat({ id: "c", transport: transportTo("poet", { server }) })
     const sent = chat.sendMessage({ text: "Write on rivers." })
-    while (!chat.messages[1]?.parts.length) await sleep(5)
+    while (!chat.messages[1]?.parts.some((part) => part.text?.startsWith("A river"))) await sleep(5)
     const before = await messagesOf("poet", "c", { server })
     const stopped = await stopRuns("c", { server })
     await sent

@@ -147,8 +147,8 @@ def test_a_deleted_user_is_stopped_and_forgotten_with_all_runs_and_nobody_else_i
     sessions = Sessions(None if where == "memory" else tmp_path / "chats.db")
     served = serve([agent_on("stall"), Agent(Scripted("Hi."), name="quick")], auth=keys, sessions=sessions)
     red, blue = headers(keys, "red"), headers(keys, "blue")
-    for whose in (red, blue):
-        assert ask(served, whose, "quick", id="over", session="chat", user="ann").status_code == 200
+    for whose, id in ((red, "over"), (blue, "over-too")):
+        assert ask(served, whose, "quick", id=id, session="chat", user="ann").status_code == 200
     assert ask(served, red, "quick", id="unnamed", session="chat").status_code == 200
     assert ask(served, red, "quick", id="bob", user="bob").status_code == 200
     body = {"agent": "agent", "input": "Go.", "id": "live", "user": "ann"}
@@ -160,7 +160,7 @@ def test_a_deleted_user_is_stopped_and_forgotten_with_all_runs_and_nobody_else_i
         assert served.client.get(f"/v1/runs/{id}", headers=red).status_code == status, id
     assert served.client.get("/v1/sessions/chat", headers=red).status_code == 404
     assert served.client.get("/v1/users/ann/export", headers=red).json()["sessions"] == []
-    assert served.client.get("/v1/runs/over", headers=blue).json()["text"] == "Hi."
+    assert served.client.get("/v1/runs/over-too", headers=blue).json()["text"] == "Hi."
     assert served.client.delete("/v1/users/ann", headers=red).json() == {"sessions": 0}
 
 

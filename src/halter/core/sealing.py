@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from halter import events
 from halter.core import history, stopping
-from halter.core.lockfree import snapshot
 from halter.errors import ConfigurationError, RunLost
 from halter.messages import Message, as_messages
 from halter.outcome import CancelReason, RunResult, RunStatus
@@ -37,7 +36,7 @@ def steps(execution: Execution) -> Iterator[Callable[[], object]]:
     yield partial(_end_announced_calls, execution)
     yield partial(_end_questions, execution)
     yield partial(_end_compaction, execution)
-    for reply in snapshot(execution.replies):
+    for reply in list(execution.replies.values()):
         yield reply.seal
     yield partial(_end_step, execution)
     yield partial(_end_conversation, execution)
