@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-JOBS ?= 3
+JOBS ?= 4
 READY := $(VENV)/.ready
 
 .PHONY: pictures help demo serve test check conformance docs bench bench-peers bench-adk soak lock clean
