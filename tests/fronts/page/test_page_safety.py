@@ -199,3 +199,19 @@ def test_the_policy_refuses_what_a_mistake_of_ours_would_let_through(serve: Serv
     assert refused == {"refused": ["html", "script", "eval", "fetch"], "pwned": None}
     assert tab.page.evaluate("() => window.refused.splice(0).length") >= 3
     tab.problems.clear()  # the console tells of each refusal
+
+
+SLOW = """async () => {
+  const { Markdown } = await import("/page/markdown.js")
+  const many = " ".repeat(50_000)
+  const texts = [`#${many}\r`, `#${many}x\u2028`, `- ${many}\u2028`, `a${many}b`,
+    `a|b\n-${many}x`, `a|b\n${"-|".repeat(25_000)}x`]
+  const began = performance.now()
+  for (const text of texts) new Markdown().set(text)
+  return performance.now() - began
+}"""
+
+
+def test_no_line_of_a_model_keeps_the_page_from_being_used(serve: Serve, open_page: Open) -> None:
+    tab = open_page(serve(Agent("scripted:ok", name="echo")))
+    assert tab.page.evaluate(SLOW) < 1_000  # milliseconds; a pattern that tries a line from each character: minutes

@@ -80,10 +80,9 @@ export class Markdown {
 // --- blocks ----------------------------------------------------------------------------------------------------
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n]*$/
-const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$/
+const HEADING = /^ {0,3}(#{1,6})(?:\s(.*))?$/s
 const RULE = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/
-const ITEM = /^( {0,12})([-*+]|\d{1,9}[.)])(?:[ \t]+(.*)|)$/
-const DELIMITER = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/
+const ITEM = /^( {0,12})([-*+]|\d{1,9}[.)])(?:[ \t]+(.*))?$/s
 
 /** The blocks of a text: `{type, lines, length, …}`; `length` counts the characters up to the next block. */
 function blocksOf(text) {
@@ -112,11 +111,11 @@ function blockAt(lines, at) {
   const fence = FENCE.exec(line)
   if (fence) return codeAt(lines, at, fence)
   const heading = HEADING.exec(line)
-  if (heading) return { type: "heading", level: heading[1].length, lines: [heading[2] ?? ""], count: 1 }
+  if (heading) return { type: "heading", level: heading[1].length, lines: [wordsOf(heading[2] ?? "")], count: 1 }
   if (RULE.test(line)) return { type: "rule", lines: [], count: 1 }
   if (/^ {0,3}>/.test(line)) return quoteAt(lines, at)
   if (ITEM.test(line)) return listAt(lines, at)
-  if (line.includes("|") && DELIMITER.test(lines[at + 1] ?? "") && lines[at + 1].includes("-")) return tableAt(lines, at)
+  if (line.includes("|") && cellsOf(lines[at + 1] ?? "").every((cell) => /^:?-+:?$/.test(cell))) return tableAt(lines, at)
   let end = at + 1
   while (end < lines.length && lines[end].trim() && !startsBlock(lines[end])) end++
   return { type: "paragraph", lines: lines.slice(at, end), count: end - at }
@@ -124,6 +123,13 @@ function blockAt(lines, at) {
 
 const startsBlock = (line) =>
   FENCE.test(line) || HEADING.test(line) || RULE.test(line) || /^ {0,3}>/.test(line) || /^ {0,3}(?:[-*+]|1[.)])[ \t]+\S/.test(line)
+
+/** A heading without the hashes that close it. */
+function wordsOf(text) {
+  const words = text.trim().split(" ")
+  if (/^#+$/.test(words.at(-1))) words.pop()
+  return words.join(" ").trim()
+}
 
 function codeAt(lines, at, [, mark, language]) {
   const closes = new RegExp(`^ {0,3}${mark[0]}{${mark.length},}[ \\t]*$`)
@@ -196,7 +202,7 @@ function draw(block, depth) {
     case "space":
       return document.createTextNode("")
     default:
-      return spans(el("p"), text.replace(/[ \t]{2,}\n/g, "\n").trim())
+      return spans(el("p"), block.lines.map((line) => line.trimEnd()).join("\n").trim())
   }
 }
 
