@@ -27,6 +27,8 @@ HOSTILE = [
     b'[{"type":"file","file":"x"}]',
     b'[{"type":"input_file","file_data":1}]',
     b'[{"type":"image_url","image_url":[1]}]',
+    b'[{"type":"input_image","image_url":"file:///etc/passwd"}]',
+    b'[{"type":"input_file","file_url":"FILE:///etc/passwd"}]',
 ]
 
 
@@ -69,6 +71,14 @@ def test_an_attachment_that_is_no_base64_is_refused(client: TestClient) -> None:
     image = b'{"type":"image","source":{"type":"data","value":"\\u00e9","mimeType":"image/png"}}'
     body = b'{"threadId":"t","runId":"r","messages":[{"role":"user","content":[%s]}]}' % image
     assert client.post("/v1/ag-ui/agent", content=body).status_code == 422
+
+
+def test_a_file_of_the_models_machine_is_no_attachment_for_adk(client: TestClient) -> None:
+    client.post("/apps/agent/users/u/sessions/s")
+    asked = {"appName": "agent", "userId": "u", "sessionId": "s"}
+    for uri, status in (("file:///etc/passwd", 400), ("gs://bucket/a.pdf", 200)):
+        message = {"role": "user", "parts": [{"fileData": {"fileUri": uri}}]}
+        assert client.post("/run", json={**asked, "newMessage": message}).status_code == status
 
 
 def test_tens_of_thousands_of_tools_are_read_in_no_time() -> None:

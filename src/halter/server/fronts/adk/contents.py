@@ -21,6 +21,7 @@ _ABOUT = frozenset(
         *("mediaResolution", "media_resolution", "partMetadata", "part_metadata"),
     )
 )
+_FETCHED = ("https://", "http://", "gs://")  # by the provider; a file would be one of the model's own machine
 _FINISHED = {
     **dict.fromkeys(("stop", "end_turn", "stop_sequence", "tool_calls", "tool_use", "completed"), "STOP"),
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens"), "MAX_TOKENS"),
@@ -78,6 +79,8 @@ def _inline(blob: BlobBody) -> Part:
 
 
 def _linked(file: FileBody) -> Part:
+    if not file.file_uri.lower().startswith(_FETCHED):
+        raise _bad(f"a fileUri must be an https: or gs: URI, not {file.file_uri[:40]!r}")
     kind = (file.mime_type or "application/pdf").partition(";")[0].strip().lower()
     _refuse_sound(kind)
     if kind.startswith("image/"):

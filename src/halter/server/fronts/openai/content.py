@@ -73,7 +73,7 @@ def _image(url: Any, detail: Any, where: str) -> Image:
         raise refusal(f"{where}: give the image's URL or data URL", where)
     detail = detail if detail in ("low", "high", "auto") else None
     if not url.startswith("data:"):
-        return Image(url=url, detail=detail)
+        return Image(url=_address(url, where), detail=detail)
     media_type, data = _data_of(url, where)
     return Image(data=data, media_type=media_type, detail=detail)
 
@@ -86,8 +86,15 @@ def _file(file: Any, where: str) -> File:
         media_type, content = _data_of(data, where) if data.startswith("data:") else (None, _decoded(data, where))
         return File(data=content, name=name, media_type=media_type or "application/pdf")
     if isinstance(url := given.get("file_url"), str):
-        return File(url=url, name=name)
+        return File(url=_address(url, where), name=name)
     raise refusal(f"{where}: give the file's file_data or file_url", where)
+
+
+def _address(url: str, where: str) -> str:
+    """An address that a provider fetches; never a file, which would be one of the model's own machine."""
+    if not url.lower().startswith(("https://", "http://")):
+        raise refusal(f"{where}: give an https: or data: URL, not {url[:40]!r}", where)
+    return url
 
 
 def _data_of(url: str, where: str) -> tuple[str | None, bytes]:
