@@ -61,7 +61,7 @@ class ServerOptions(TypedDict, total=False):
         everybody is the one tenant and may do everything: for a server that only its own machine reaches.
     store: where runs are kept. By default this process's memory.
     retain: seconds for which the events of an ended run can be read (900).
-    retain_bytes: how many bytes of such events are kept in all, about (256 MiB).
+    retain_bytes: how many bytes of such events, and of what was asked, are kept in all, about (256 MiB).
     keep_runs: how many ended runs are kept in memory at most, with or without their events (10,000). Runs beyond that
         are answered from the database of the sessions, if there is one.
     grace: seconds that live runs have to end by themselves when the server is told to stop (10).
