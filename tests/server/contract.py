@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
 
-from halter import Agent
+from halter import Agent, RunContext, runnable
 from halter.core.run import Run
 from halter.core.runnable import Runnable
 from halter.messages import Message
@@ -17,6 +18,11 @@ from halter.server.port import RunFilter, RunInfo, RunKey, RunPlan, RunStore
 SLOW = Agent(Scripted("one two three four five six seven eight nine ten " * 20, pace=0.02), name="slow")
 QUICK = Agent(Scripted("done"), name="quick")
 STOP = Cancellation(message="enough", actor="anna")
+
+
+@runnable
+async def asks(ctx: RunContext) -> str:
+    return await ctx.ask("which?")
 
 
 def plan(id: str, *, tenant: str = "", fingerprint: str = "f", **fields: Any) -> RunPlan:
@@ -88,6 +94,19 @@ async def an_unknown_run_is_none_everywhere(store: RunStore) -> None:
     assert store.presence(key) is None
     assert await store.answer(key, "x", 1) is False
     assert await store.send(key, Message.user("x")) is False
+
+
+async def a_question_is_answered_once(store: RunStore) -> None:
+    key = RunKey("", "r")
+    info = await begin(store, "r", asks)
+    while not info.inputs:
+        await asyncio.sleep(0.01)
+        info = await store.get(key) or info
+    asked = info.inputs[0].request_id
+    assert [await store.answer(key, asked, word) for word in ("red", "blue")] == [True, False]
+    ended = await store.wait(key, 5)
+    assert ended is not None
+    assert ended.output == "red"
 
 
 async def a_tombstone_stops_what_comes_later_once(store: RunStore) -> None:
@@ -204,6 +223,7 @@ CONTRACT = (
     a_cancel_ends_it_and_is_told_alike_again,
     a_cancel_of_what_is_over_changes_nothing,
     an_unknown_run_is_none_everywhere,
+    a_question_is_answered_once,
     a_tombstone_stops_what_comes_later_once,
     another_epoch_stops_nothing,
     tenants_do_not_meet,

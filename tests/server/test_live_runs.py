@@ -79,12 +79,14 @@ def test_a_tenant_sees_its_own_live_runs_and_its_streams_are_limited(serve: Serv
     served.client.headers["Authorization"] = f"Bearer {ann}"
     served.start(id="r", session="s")
     with served.client.stream("GET", "/v1/live") as response:
-        _, rows = next(rows_of(response))
+        changes = rows_of(response)  # a stream whose reader is dropped is closed
+        _, rows = next(changes)
         assert (list(rows), rows["r"]["session"]) == (["r"], "s")
         assert served.client.get("/v1/live").status_code == 429
         others = {"Authorization": f"Bearer {bob}"}
         with served.client.stream("GET", "/v1/live", headers=others) as response:
-            assert next(rows_of(response)) == ("live", {})
+            none = rows_of(response)
+            assert next(none) == ("live", {})
     served.cancel("r")
     assert httpx.get(f"{served.url}/v1/live").status_code == 401
 

@@ -209,9 +209,12 @@ class MemoryRunStore:
         """See `RunStore.answer`."""
         entry = self._entries.get(key)
         run = entry.run if entry else None
-        if entry is None or run is None or all(each.request_id != request_id for each in entry.inputs):
+        if entry is None or run is None or request_id in entry.answered:
+            return False
+        if all(each.request_id != request_id for each in entry.inputs):
             return False
         run.answer(request_id, value)
+        entry.answered += (request_id,)  # the run takes it at its next step; a second answer would be lost
         return True
 
     async def send(self, key: RunKey, message: Message) -> bool:
