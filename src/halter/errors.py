@@ -36,6 +36,10 @@ class BusyError(UsageError):
     """Two readers on one cursor at once, or a run that is asked to wait for itself."""
 
 
+class AlreadyAnswered(UsageError):
+    """A question of a run was answered a second time; its first answer counts."""
+
+
 class BlockingCallError(UsageError):
     """A blocking form was used where an event loop runs; the message names the form to `await`."""
 

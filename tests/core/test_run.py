@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import threading
 from typing import Any
 
 import pytest
@@ -25,7 +27,7 @@ from halter import (
     runtime,
 )
 from halter.core.home import LIVE
-from halter.errors import BlockingCallError, BusyError, ConfigurationError, NoCurrentRun, UsageError
+from halter.errors import AlreadyAnswered, BlockingCallError, BusyError, ConfigurationError, NoCurrentRun, UsageError
 from halter.testing import run as virtually
 
 virtual = pytest.mark.virtual_time
@@ -224,13 +226,54 @@ async def test_a_run_that_asks_is_waiting_until_it_is_answered() -> None:
             assert handle.status is RunStatus.WAITING
             assert (event.prompt, event.kind, event.options) == ("Really?", "approval", ("yes", "no"))
             handle.answer(event.request_id, "yes")
-            handle.answer(event.request_id, "no")  # it is open until the loop has seen the first: the first counts
+            with pytest.raises(AlreadyAnswered, match="this one changes nothing"):
+                handle.answer(event.request_id, "no")  # it is open until the loop has seen the first
             await asyncio.sleep(0.1)
             with pytest.raises(UsageError, match="no open request"):
                 handle.answer(event.request_id, "too late")
     assert (await handle).output == "yes"
     received = [event async for event in handle.events() if isinstance(event, events.InputReceived)]
     assert [(event.outcome, event.answer) for event in received] == [("answered", "yes")]
+
+
+@virtual
+async def test_of_answers_from_many_threads_at_once_one_is_taken_and_the_others_are_told() -> None:
+    @runnable
+    async def body(ctx: Any) -> Any:
+        return await ctx.ask("Which?")
+
+    handle = body.run().start()
+    event = await anext(event async for event in handle.events() if isinstance(event, events.InputRequested))
+    together = threading.Barrier(8)
+    taken: list[int] = []
+
+    def answer(mine: int) -> None:
+        together.wait(10)
+        with contextlib.suppress(AlreadyAnswered):
+            handle.answer(event.request_id, mine)
+            taken.append(mine)
+
+    threads = [threading.Thread(target=answer, args=(mine,)) for mine in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:  # the loop sees none of it meanwhile
+        thread.join(10)
+    assert [(await handle).output] == taken
+
+
+@virtual
+async def test_an_answer_that_was_taken_counts_also_if_the_time_ends_before_the_loop_sees_it() -> None:
+    @runnable
+    async def body(ctx: Any) -> Any:
+        return await ctx.ask("Which?", timeout=5)
+
+    handle = body.run().start()
+    event = await anext(event async for event in handle.events() if isinstance(event, events.InputRequested))
+    asked = handle._execution.inputs[event.request_id]
+    assert asked.claim("red")  # as a thread that has not come to wake the loop
+    assert (await handle).output == "red"
+    received = [event async for event in handle.events() if isinstance(event, events.InputReceived)]
+    assert [(event.outcome, event.answer) for event in received] == [("answered", "red")]
 
 
 @virtual

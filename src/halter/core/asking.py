@@ -19,11 +19,12 @@ _WORDS = {True: "yes", False: "no"}
 
 
 class Asked(NamedTuple):
-    """An open question. `options`: the answers that it takes, if not all."""
+    """An open question. `options`: the answers that it takes, if not all. `claimed`: the answer that was first."""
 
     answer: asyncio.Future[Any]
     kind: str
     options: tuple[str, ...]
+    claimed: dict[str, tuple[Any]]
 
     def read(self, value: Any) -> Any:
         """The value, if it is an answer: an approval takes a bool as well. Raises `UsageError`."""
@@ -33,10 +34,15 @@ class Asked(NamedTuple):
             raise UsageError(f"the answer must be one of {', '.join(map(repr, self.options))}, not {value!r}")
         return value
 
-    def give(self, value: Any) -> None:
-        """Answers it, once. Home loop only."""
+    def claim(self, value: Any) -> bool:
+        """Makes this its one answer, from any thread. False if another answer, or its expiry, was first."""
+        mine = (value,)
+        return self.claimed.setdefault("by", mine) is mine
+
+    def give(self) -> None:
+        """Wakes the body with the answer that was claimed. Home loop only."""
         if not self.answer.done():
-            self.answer.set_result(value)
+            self.answer.set_result(self.claimed["by"][0])
 
 
 async def ask(
@@ -51,7 +57,7 @@ async def ask(
 ) -> Any:
     """See `RunContext.ask`."""
     request_id = new_id()
-    asked = Asked(asyncio.get_running_loop().create_future(), kind, options)
+    asked = Asked(asyncio.get_running_loop().create_future(), kind, options, {})
     execution.inputs[request_id] = asked
     execution.write(
         events.InputRequested,
@@ -65,12 +71,12 @@ async def ask(
     )
     _wait(execution, True)
     try:
-        async with asyncio.timeout(timeout):  # `wait_for` loses a cancel that comes together with the answer
-            answer = await asked.answer
+        answer = await _answer(asked, timeout)
     except TimeoutError:
         _received(execution, request_id, "expired")
         raise
     except asyncio.CancelledError:
+        asked.claim(None)
         _received(execution, request_id, "cancelled")  # a scope within the body gave up
         raise
     else:
@@ -78,6 +84,16 @@ async def ask(
         return answer
     finally:
         _wait(execution, bool(execution.inputs))
+
+
+async def _answer(asked: Asked, timeout: float | None) -> Any:
+    try:
+        async with asyncio.timeout(timeout):  # `wait_for` loses a cancel that comes together with the answer
+            return await asked.answer
+    except TimeoutError:
+        if asked.claim(None):
+            raise
+        return asked.claimed["by"][0]  # a thread has given it, and was told that it counts
 
 
 def _received(execution: Execution, request_id: str, outcome: events.InputOutcome, answer: Any = None) -> None:

@@ -20,6 +20,7 @@ from halter.core.lockfree import forbid_blocking, require_asyncio
 from halter.core.reader import Cursor, EventReader, TextReader, caller_interrupted, cancelled_by_caller
 from halter.core.sealing import surfaces
 from halter.errors import (
+    AlreadyAnswered,
     BusyError,
     NoCurrentRun,
     RunCancelled,
@@ -329,14 +330,17 @@ class Run(Generic[T_co]):
     def answer(self, request_id: str, value: Any) -> None:
         """Answers an `input.requested` of this run or of one under it, from any thread.
 
-        Raises `UsageError` if nothing with this id is open, or if it does not take this answer; then it stays open.
+        Raises `AlreadyAnswered` if another answer was first, and `UsageError` if nothing with this id is open or if
+        the question does not take this answer; then it stays open.
         """
         asked = next((found for each in self._execution.subtree() if (found := each.inputs.get(request_id))), None)
         home = self._execution.home
         if asked is None or home is None:
             raise UsageError(f"run {self.id} has no open request {request_id!r}")
-        answer = asked.read(value)
-        home.post(lambda: asked.give(answer))
+        is_first = asked.claim(asked.read(value))
+        home.post(asked.give)  # also for a later answer: Ctrl-C may have kept the first from waking the loop
+        if not is_first:
+            raise AlreadyAnswered(f"question {request_id!r} of run {self.id} has an answer; this one changes nothing")
 
     def bind(self, fn: Callable[P, R]) -> Callable[P, R]:
         """`fn`, carried into any thread: there, this run is the current one."""

@@ -23,12 +23,11 @@ BYTES_PER_EVENT = 250  # about as much memory as one event takes in the log
 class Entry:
     """A run with its log while that is kept, and a small record of it afterwards."""
 
-    __slots__ = ("_epoch", "_fold", "_kept", "_presence", "_run", "answered", "ended_at", "plan")
+    __slots__ = ("_epoch", "_fold", "_kept", "_presence", "_run", "ended_at", "plan")
 
     def __init__(self, plan: RunPlan, run: Run[Any], epoch: int) -> None:
         self.plan = plan
         self.ended_at: float | None = None
-        self.answered: tuple[str, ...] = ()  # ids of questions
         self._epoch = epoch
         self._run: Run[Any] | None = run
         self._presence: Presence | None = Presence(run, plan.on_disconnect, plan.linger, plan.actor)
@@ -113,7 +112,6 @@ class Entry:
             self._kept = KeptRun(self.info())
             self.plan = replace(self.plan, metadata={})  # as large as its client likes
             self._run = self._presence = self._fold = None
-            self.answered = ()
 
     def _caught_up(self) -> Fold:
         """The state as of the newest event."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from halter.core.run import Run
 from halter.core.runtime import runtime
+from halter.errors import AlreadyAnswered
 from halter.messages import Message
 from halter.outcome import Cancellation, RunStatus
 from halter.server.memory.entry import Entry
@@ -209,12 +210,12 @@ class MemoryRunStore:
         """See `RunStore.answer`."""
         entry = self._entries.get(key)
         run = entry.run if entry else None
-        if entry is None or run is None or request_id in entry.answered:
+        if entry is None or run is None or all(each.request_id != request_id for each in entry.inputs):
             return False
-        if all(each.request_id != request_id for each in entry.inputs):
+        try:
+            run.answer(request_id, value)
+        except AlreadyAnswered:
             return False
-        run.answer(request_id, value)
-        entry.answered += (request_id,)  # the run takes it at its next step; a second answer would be lost
         return True
 
     async def send(self, key: RunKey, message: Message) -> bool:
