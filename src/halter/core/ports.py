@@ -13,6 +13,7 @@ from halter.events import Event, ToolLate
 from halter.messages import Message, Usage
 from halter.outcome import RunResult
 from halter.request import ModelRequest, ToolSpec
+from halter.risk import Risk
 
 if TYPE_CHECKING:
     from halter.core.context import RunContext
@@ -84,7 +85,8 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
 
     `timeout`: seconds for a call, all its attempts included. `retries`: how often one that raises is tried again.
     `max_concurrency`: so many at once on one event loop. `must_finish`: a stop leaves a call that has begun the whole
-    grace. `approval_timeout`: seconds that a question waits for its answer; then it is a no.
+    grace. `approval_timeout`: seconds that a question waits for its answer; then it is a no. `risks`: what harm it can
+    do; empty if nobody has said.
     """
 
     timeout: float | None = None
@@ -92,6 +94,7 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrency: int | None = None
     must_finish: bool = False
     approval_timeout: float | None = 300.0
+    risks: frozenset[Risk] = frozenset()
 
 
 class Tool(Protocol):

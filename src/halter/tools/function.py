@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -16,6 +16,7 @@ from halter.core.settings import seconds
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, ToolError
 from halter.request import ToolSpec
+from halter.risk import Risk, risks
 from halter.tools import approval as approvals
 from halter.tools.approval import Approval, Prompt, Subject
 from halter.tools.arguments import Arguments
@@ -44,6 +45,7 @@ class FunctionTool(Generic[P, R]):
         max_concurrency: int | None = None,
         cancel: Literal["cancellable", "must_finish"] = "cancellable",
         compensate: Callable[..., Any] | None = None,
+        risk: Risk | Iterable[Risk] | None = None,
         approval: Approval = "never",
         approval_prompt: Prompt | None = None,
         approval_timeout: float | None = 300.0,
@@ -82,6 +84,7 @@ class FunctionTool(Generic[P, R]):
             max_concurrency=_places(max_concurrency),
             must_finish=checked.one_of("cancel", cancel, ("cancellable", "must_finish")) == "must_finish",
             approval_timeout=seconds("approval_timeout", approval_timeout, or_none=True),
+            risks=risks(risk),
         )
 
     @property
@@ -215,6 +218,7 @@ def tool(
     max_concurrency: int | None = ...,
     cancel: Literal["cancellable", "must_finish"] = ...,
     compensate: Callable[..., Any] | None = ...,
+    risk: Risk | Iterable[Risk] | None = ...,
     approval: Approval = ...,
     approval_prompt: Prompt | None = ...,
     approval_timeout: float | None = ...,
@@ -232,6 +236,7 @@ def tool(
     max_concurrency: int | None = ...,
     cancel: Literal["cancellable", "must_finish"] = ...,
     compensate: Callable[..., Any] | None = ...,
+    risk: Risk | Iterable[Risk] | None = ...,
     approval: Approval = ...,
     approval_prompt: Prompt | None = ...,
     approval_timeout: float | None = ...,
@@ -249,8 +254,9 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
     `timeout`: seconds for a call, all its attempts included. `retries`: how often a call that raises is tried again.
     `max_concurrency`: so many at once on one event loop. `cancel`: `must_finish` gives a call that has begun the whole
-    grace of a stop. `compensate`: called with the same arguments when a call was cut short. `approval`: `always`,
-    `never`, a predicate, or patterns of calls that run unasked, by argument (see `Rule`);
+    grace of a stop. `compensate`: called with the same arguments when a call was cut short. `risk`: what harm it can
+    do: `reads`, `changes`, `destroys`, `network`, or several of them. `approval`: `always`, `never`, a predicate, or
+    patterns of calls that run unasked, by argument (see `Rule`);
     `approval_prompt(**arguments)`: what somebody is asked; `approval_timeout`: seconds, then a no;
     `approval_subject(arguments)`: the text that patterns of the first argument are compared with, if not its value.
     `max_result`: characters that the model gets, head and tail. `isolation`: `process` runs a blocking function where
