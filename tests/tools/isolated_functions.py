@@ -53,9 +53,9 @@ def sleep(seconds: float, name: str = "300") -> str:
 
 
 @tool(isolation="process")
-def deaf(seconds: float) -> str:
+def deaf(seconds: float, name: str) -> str:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return sleep(seconds)
+    return sleep(seconds, name)
 
 
 @tool(isolation="process")

@@ -14,6 +14,7 @@ from typing import Any
 from halter import Agent, Run, RunResult, events
 from halter.models.scripted import Scripted, calls
 from halter.outcome import ReceiptLine
+from halter.tools.process import shell
 
 
 def new_name() -> str:
@@ -31,6 +32,18 @@ def _command(pid: str) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     except OSError:
         return ""
+
+
+def wait_for(name: str, count: int = 1, limit: float = 10.0) -> list[int]:
+    """Blocks until so many processes at least have this in their command line; returns them. Fails after `limit`.
+
+    A program that is just being loaded has no command line, so that whoever looks once may see fewer than there are.
+    """
+    until = time.monotonic() + limit
+    while len(found := alive(name)) < count:
+        assert time.monotonic() < until, f"only {found} of {count}"
+        time.sleep(0.005)
+    return found
 
 
 def wait_until_gone(name: str, limit: float = 20.0) -> float:
@@ -70,6 +83,11 @@ class Called:
         return line
 
 
+def patient_shell(**more: Any) -> Any:
+    """A shell that nobody is asked for, with so much time after TERM that only what ignores it is killed."""
+    return shell(approval="never", term_grace=20.0, **more)
+
+
 def agent_calling(tool: Any, **arguments: Any) -> Agent[str]:
     return Agent(Scripted(calls(tool.name, **arguments), "done"), tools=[tool])
 
@@ -88,11 +106,11 @@ async def called(run: Run[Any]) -> Called:
     return Called(result, finished, "".join(pieces), len(pieces))
 
 
-async def begin(tool: Any, *, until: str = "ready", grace: float = 5.0, **arguments: Any) -> Run[Any]:
+async def begin(tool: Any, *, until: str = "ready", grace: float = 60.0, **arguments: Any) -> Run[Any]:
     """A run whose model calls the tool, once the tool has said `until`."""
     run = agent_calling(tool, **arguments).run("go", grace=grace).start()
     said = ""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for event in run.events():
             said += event.text if isinstance(event, events.ToolProgress) else ""
             assert not isinstance(event, events.ToolFinished), event

@@ -21,6 +21,7 @@ from halter import Run
 from halter.errors import ConfigurationError
 from halter.outcome import Ended
 from halter.testing import leak_check
+from halter.tools import isolated
 from halter.tools.function import ToolContext, tool
 from halter.tools.isolated import check_isolated
 
@@ -149,7 +150,10 @@ async def begun(functions: ModuleType, name: str) -> Run[Any]:
 
 @pytest.mark.loops
 @pytest.mark.scenario(28)
-async def test_a_stop_ends_the_process_and_all_that_it_has_started(functions: ModuleType) -> None:
+async def test_a_stop_ends_the_process_and_all_that_it_has_started(
+    functions: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "TERM_GRACE", 20.0)
     name = new_name()
     run = await begun(functions, name)
     began = time.monotonic()
@@ -164,29 +168,15 @@ async def test_a_stop_ends_the_process_and_all_that_it_has_started(functions: Mo
 @pytest.mark.real_loop
 @pytest.mark.scenario(28)
 async def test_one_that_ignores_term_is_killed(functions: ModuleType) -> None:
-    run = agent_calling(functions.deaf, seconds=300).run("go").start()
-    await until(_ignoring_term)
-    deaf = _ignoring_term()
+    name = new_name()
+    run = agent_calling(functions.deaf, seconds=300, name=name).run("go").start()
+    await until(lambda: alive(name))
     began = time.monotonic()
     run.cancel()
     after = await called(run)
     assert after.line.ended is Ended.KILLED
     assert_within(2 * T, time.monotonic() - began)
-    assert not _ignoring_term() & deaf
-
-
-def _ignoring_term() -> set[int]:
-    """Isolated children that have SIGTERM ignored: bit 14 of SigIgn in proc_pid_status(5)."""
-    found: set[int] = set()
-    for pid in alive("isolated_child.py"):
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            continue
-        ignored = next(line for line in status.splitlines() if line.startswith("SigIgn"))
-        if int(ignored.split()[1], 16) & 1 << 14:
-            found.add(pid)
-    return found
+    assert alive(name) == []
 
 
 @pytest.mark.real_loop

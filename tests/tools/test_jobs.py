@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,12 +13,13 @@ from halter import Agent, events, runtime
 from halter.errors import ConfigurationError, UsageError
 from halter.models.scripted import Scripted, calls
 from halter.testing import leak_check
+from halter.tools import jobs as jobs_of_halter
 from halter.tools.jobs import Job, Jobs, default_jobs, job_tools
 from halter.tools.process import shell
 from halter.tools.surroundings import Surroundings
 
 from ..bounds import assert_within
-from .processes import alive, call, new_name
+from .processes import alive, call, new_name, patient_shell, until
 
 HERE = Surroundings.of(None, None, None)
 
@@ -33,14 +35,16 @@ async def start(jobs: Jobs, command: str, *, term_grace: float = 1.0, max_output
     return await jobs.start(["bash", "-c", command], command, HERE, max_output=max_output, term_grace=term_grace)
 
 
-async def until(job: Job, word: str) -> str:
+async def heard(job: Job, word: str) -> str:
     """What it says until it has said this."""
-    said = ""
-    async with asyncio.timeout(10):
-        while word not in said:
-            said += job.read()
-            await asyncio.sleep(0.005)
-    return said
+    said: list[str] = []
+
+    def hear() -> bool:
+        said.append(job.read())
+        return word in "".join(said)
+
+    await until(hear)
+    return "".join(said)
 
 
 # --- how long they live -------------------------------------------------------------------------------------
@@ -62,7 +66,7 @@ async def test_a_job_survives_a_stopped_turn_and_ends_with_its_owner(name: str) 
         assert [line.label for line in result.receipt.resources if line.kind == "process"] == ["echo ready; sleep 300"]
         (job,) = jobs
         assert job.is_running
-        assert len(alive(name)) == 3
+        await until(lambda: len(alive(name)) == 3)
     assert alive(name) == []
     assert not job.is_running
 
@@ -72,7 +76,7 @@ def test_the_default_jobs_end_with_the_loop_and_with_its_runtime(ending: str, na
     async def main() -> None:
         after = await call(shell(approval="never", background=True), command=f"sleep {name}", background=True)
         assert after.text == "job-1: running"
-        assert alive(name)
+        await until(lambda: alive(name))
         if ending == "runtime":
             await runtime().shutdown()
             assert alive(name) == []
@@ -89,7 +93,7 @@ async def test_a_job_that_traps_term_is_killed_with_its_tree(name: str) -> None:
     job = await start(
         jobs, f"trap '' TERM; setsid sleep {name} & echo ready; while :; do sleep {name}; done", term_grace=0.2
     )
-    await until(job, "ready")
+    await heard(job, "ready")
     began = time.monotonic()
     await jobs.close()
     assert alive(name) == []
@@ -110,9 +114,9 @@ async def test_what_a_job_has_left_running_goes_with_it(name: str) -> None:
 async def test_jobs_whose_closing_is_cancelled_end_all_the_same(name: str) -> None:
     jobs = Jobs()
     job = await start(jobs, f"trap '' TERM; echo ready; while :; do sleep {name}; done", term_grace=0.3)
-    await until(job, "ready")
+    await heard(job, "ready")
     closing = asyncio.create_task(jobs.close())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)  # it has begun
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
@@ -124,15 +128,22 @@ async def test_jobs_whose_closing_is_cancelled_end_all_the_same(name: str) -> No
 
 
 @pytest.mark.real_loop
-async def test_a_model_can_list_read_and_end_its_jobs(name: str) -> None:
+async def test_a_model_can_list_read_and_end_its_jobs(name: str, tmp_path: Path) -> None:
     async with Jobs() as jobs:
         looking, reading, ending = job_tools(jobs)
-        sh = shell(approval="never", background=jobs)
+        sh = patient_shell(background=jobs)
         assert (await call(looking)).text == "There are none."
-        line = f"echo one; sleep 0.4; echo two; sleep {name}"
-        assert (await call(sh, command=line, background=True)).text == "job-1: running\none\n"
+        gates = [tmp_path / "one", tmp_path / "two"]
+        line = "; ".join(f"while [ ! -e {gate} ]; do sleep 0.01; done; echo {gate.name}" for gate in gates)
+        line += f"; sleep {name}"
+        gates[0].touch()
+        said = (await call(sh, command=line, background=True)).text
+        assert said.startswith("job-1: running")
+        said += await heard(jobs.find("job-1"), "one") if "one" not in said else ""
+        assert said.endswith("one\n")
         assert (await call(looking)).text == f"job-1: running: {line}"
-        await asyncio.sleep(0.4)
+        gates[1].touch()
+        await until(lambda: jobs.find("job-1")._unread.text)
         assert (await call(reading, job="job-1")).text == "two\n\n(running)"
         assert (await call(reading, job="job-1")).text == "(running)"
         assert (await call(ending, job="job-1")).text == "(ended by signal 15, SIGTERM)"
@@ -142,7 +153,8 @@ async def test_a_model_can_list_read_and_end_its_jobs(name: str) -> None:
 
 
 @pytest.mark.real_loop
-async def test_one_that_cannot_run_says_so_at_once() -> None:
+async def test_one_that_cannot_run_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_of_halter, "FIRST_WORDS", 20.0)
     async with Jobs() as jobs:
         after = await call(shell(approval="never", background=jobs), command="echo no; exit 4", background=True)
         assert after.text == "job-1: exit code 4\nno\n"

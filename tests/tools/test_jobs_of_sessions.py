@@ -23,7 +23,7 @@ from halter.tools.jobs import default_jobs, job_tools
 from halter.tools.process import shell
 
 from ..bounds import assert_within
-from .processes import alive, new_name, until, wait_until_gone
+from .processes import alive, new_name, until, wait_for, wait_until_gone
 
 SOURCE = Path(__file__).parents[2] / "src"
 pytestmark = pytest.mark.real_loop
@@ -78,7 +78,7 @@ async def test_a_program_outlives_a_stopped_turn_and_the_sessions_next_one_finds
     run.cancel()
     result = await run.finished()
     assert result.is_cancelled
-    assert len(alive(name)) == 3
+    await until(lambda: len(alive(name)) == 3)
     assert (await seen(chats.session("mine"))).startswith("job-1: running")
     began = asyncio.get_running_loop().time()
     await chats.end("mine")
@@ -97,7 +97,8 @@ async def test_neither_another_session_nor_the_loop_sees_them(name: str, chats: 
     assert len(default_jobs()) == 0
     await start(f"sleep {name}", other)
     await chats.end("same")
-    assert (await seen(mine), len(alive(name))) == ("There are none.", 1)
+    assert await seen(mine) == "There are none."
+    await until(lambda: len(alive(name)) == 1)
     await elsewhere.end("same")
 
 
@@ -122,7 +123,7 @@ async def test_an_ended_session_may_start_others(name: str, chats: Sessions) -> 
     mine = chats.session("mine")
     for _ in range(2):
         await start(f"sleep {name}", mine)
-        assert len(alive(name)) == 1
+        await until(lambda: len(alive(name)) == 1)
         await chats.end("mine")
         assert alive(name) == []
     await chats.end("mine")
@@ -142,9 +143,10 @@ async def test_a_session_that_is_deleted_has_its_programs_ended_and_its_runs_sto
     assert (await run.finished()).is_cancelled
 
 
-async def test_ending_a_session_that_is_cancelled_goes_on(name: str, chats: Sessions) -> None:
+async def test_ending_a_session_that_is_cancelled_goes_on(name: str, chats: Sessions, tmp_path: Path) -> None:
     mine = chats.session("mine")
-    await start(f"trap '' TERM; while :; do sleep {name}; done", mine)
+    await start(f"trap '' TERM; touch {tmp_path}/there; while :; do sleep {name}; done", mine)
+    await until((tmp_path / "there").exists)
     ending = asyncio.create_task(chats.end("mine"))
     await asyncio.sleep(0.02)
     ending.cancel()
@@ -153,22 +155,21 @@ async def test_ending_a_session_that_is_cancelled_goes_on(name: str, chats: Sess
     await asyncio.to_thread(wait_until_gone, name)
 
 
-def test_they_end_with_their_loop_all_at_once(name: str, chats: Sessions) -> None:
+def test_they_end_with_their_loop_all_at_once(name: str, chats: Sessions, tmp_path: Path) -> None:
     """Each may trap TERM for a while: the loop's end waits for the slowest, not for their sum."""
 
     async def main() -> float:
         tool = shell(approval="never", background=True, term_grace=0.4)
-        line = f"trap '' TERM; echo ready; while :; do sleep {name}; done"
+        line = f"trap '' TERM; touch {tmp_path}/$$; while :; do sleep {name}; done"
         agent = Agent(Scripted(calls("shell", command=line, background=True), "done"), tools=[tool])
         for number in range(5):
-            result = await agent.run("go", session=chats.session(f"s-{number}")).finished()
-            assert "ready" in result.messages[-2].parts[0].content
+            await agent.run("go", session=chats.session(f"s-{number}")).finished()
+        await until(lambda: len(os.listdir(tmp_path)) == 5 and len(alive(name)) == 10)  # a shell and a sleep each
         return asyncio.get_running_loop().time()
 
     loop = asyncio.new_event_loop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         began = runner.run(main())
-        assert len(alive(name)) == 10  # a shell and a sleep each
         clock = loop.time
     assert alive(name) == []
     assert_within(1.6, clock() - began)
@@ -200,7 +201,7 @@ async def test_a_session_ends_what_it_has_on_another_loop(name: str, chats: Sess
     with ThreadPoolExecutor(1) as thread:
         await asyncio.get_running_loop().run_in_executor(thread, there.call, start(f"sleep {name}", mine))
         await start(f"sleep {name}", mine)
-        assert len(alive(name)) == 2
+        await until(lambda: len(alive(name)) == 2)
         if not is_running:
             there.pause()
         await chats.end("mine")
@@ -346,10 +347,10 @@ def test_what_a_killed_process_has_left_is_ended_where_sessions_are_used_next(
 ) -> None:
     """By a process that has no tools, and goes on with another session."""
     owner = process(LEAVES_A_PROGRAM)
-    assert len(alive(name)) >= 3
+    wait_for(name, 3)
     owner.kill()
     owner.wait()
-    assert len(alive(name)) >= 3
+    wait_for(name, 3)
     process(COMES_NEXT)
     wait_until_gone(name)
 
@@ -362,7 +363,7 @@ def test_whoever_finds_a_turn_that_was_lost_with_its_process_ends_what_that_has_
     follower, owner = process(IS_THERE_ALREADY), process(IN_THE_MIDDLE_OF_A_CALL)
     owner.kill()
     owner.wait()
-    assert len(alive(name)) >= 4
+    wait_for(name, 4)
     assert follower.stdin is not None
     follower.stdin.write("go on\n")
     follower.stdin.flush()

@@ -79,6 +79,7 @@ async def test_a_time_out_of_a_call_tells_the_server_too(tmp_path: Path) -> None
     log = tmp_path / "log"
     async with mcp_tools(command(log), timeout=0.2) as tools:
         result = await Agent(Scripted(calls("hang"), "done"), tools=tools).run("go")
+        await until(lambda: any(each["method"] == "notifications/cancelled" for each in sent(log)))
     assert result.text == "done"
     assert told(result)[0][1]
     assert [each["method"] for each in sent(log)].count("notifications/cancelled") == 1
@@ -196,7 +197,7 @@ async def test_a_server_ends_with_its_block_and_all_that_it_has_started(tmp_path
     async with mcp_tools(stubborn) as tools:
         result = await Agent(Scripted(calls("greet"), "done"), tools=tools).run("go")
         assert told(result) == [("Hello, you", False)]
-        assert len(alive(name)) == 2
+        await until(lambda: len(alive(name)) == 2)
     assert alive(name) == []
 
 

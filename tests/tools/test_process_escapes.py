@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from halter.outcome import Ended
 from halter.tools.process import shell
 
 from ..bounds import assert_in_time
-from .processes import alive, begin, call, called, new_name, wait_until_gone
+from .processes import alive, begin, call, called, new_name, patient_shell, wait_until_gone
 
 SOURCE = Path(__file__).parents[2] / "src"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="supervisors need Linux")
@@ -243,13 +244,14 @@ async def test_a_helper_that_cannot_run_is_told_in_the_log_and_in_the_receipt(
     run.cancel()
     assert (await called(run)).line.ended is Ended.UNKNOWN
     assert (await call(tool, command="echo on")).text == "on\n"
-    assert [record.message.split(" (")[0] for record in caplog.records] == ["programs run without a supervisor"]
+    ours = [record.message.split(" (")[0] for record in caplog.records if record.name == "halter"]
+    assert ours == ["programs run without a supervisor"]
     assert supervised.is_possible is False
 
 
 @pytest.mark.real_loop
 async def test_a_helper_that_was_killed_is_replaced(name: str) -> None:
-    tool = shell(approval="never")
+    tool = patient_shell()
     run = await begin(tool, command=f"echo ready; exec sleep {name}")
     helper = proc.read(_parent_of(name))
     assert helper is not None
@@ -261,10 +263,16 @@ async def test_a_helper_that_was_killed_is_replaced(name: str) -> None:
 
 
 def _parent_of(name: str) -> int:
-    """The supervisor: who has the shell, whose child the program is."""
-    parents = {proc.read(pid).parent for pid in alive(name)}
-    (supervisor,) = [pid for pid in parents if "supervisor.py" in Path(f"/proc/{pid}/cmdline").read_text()]
-    return supervisor
+    """The supervisor: who has the shell, whose child the program is. It is awaited: one that is loaded has no name."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        parents = {found.parent for pid in alive(name) if (found := proc.read(pid)) is not None}
+        supervisors = parents & set(alive("supervisor.py"))
+        if supervisors:
+            (supervisor,) = supervisors
+            return supervisor
+        time.sleep(0.005)
+    raise AssertionError(f"nobody above {name} is a supervisor")
 
 
 # --- what programs inherit ----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from halter.tools.sandbox import Box, Bubblewrap, sandbox_of
 from halter.tools.sandbox_exposed import MOST_DIRECTORIES, repositories, unix_sockets
 from halter.tools.sandbox_root import NOBODY
 
-from .processes import alive, begin, call, called, new_name
+from .processes import alive, begin, call, called, new_name, patient_shell
 
 
 def may_make_namespaces() -> bool:
@@ -91,7 +91,7 @@ async def test_it_has_no_network_unless_it_is_given_one(network: bool, sandboxed
 async def test_a_stop_ends_what_is_inside(hiding: str, sandboxed: Path) -> None:
     """Also what has cleared its environment, left the session and lost its parent: its world ends."""
     name = new_name()
-    tool = shell(approval="never", sandbox="bwrap", cwd=sandboxed)
+    tool = patient_shell(sandbox="bwrap", cwd=sandboxed)
     run = await begin(tool, command=f"({hiding} sleep {name} &) ; echo ready; sleep {name}")
     run.cancel()
     after = await called(run)

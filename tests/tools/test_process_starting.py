@@ -20,6 +20,7 @@ from halter.tools.jobs import Jobs
 from halter.tools.process import shell
 from halter.tools.surroundings import Surroundings
 
+from ..bounds import assert_in_time
 from .processes import agent_calling, alive, call, called, new_name, until
 
 HERE = Surroundings.of(None, None, None)
@@ -70,7 +71,7 @@ async def test_a_halted_helper_process_stops_neither_the_loop_nor_programs() -> 
     beating = asyncio.create_task(beat())
     assert (await call(tool, command="echo on")).text == "on\n"
     beating.cancel()
-    assert len(beats) > 10, "it takes a quarter of a second until the helper is told to go on"
+    assert_in_time(len(beats) > 10, "the loop: it takes a quarter of a second until the helper is told to go on")
 
 
 @pytest.mark.real_loop
