@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ipaddress
+import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -336,6 +339,16 @@ def test_a_pattern_that_is_no_url_is_refused() -> None:
         "http://[fe80::1]/",
         "http://[fd00::1]/",
         "http://[64:ff9b::7f00:1]/",
+        "http://localhost.:{port}/",
+        "http://a.localhost:{port}/",
+        "http://127.0.0.1.:{port}/",
+        "http://0x7f.1.:{port}/",
+        "http://[::1%25lo]:{port}/",
+        "http://[::ffff:127.0.0.1%25lo]:{port}/",
+        "http://192.0.0.1/",
+        "http://168.63.129.16/",
+        "http://192.88.99.1/",
+        "http://[3fff::1]/",
     ],
 )
 async def test_private_addresses_are_refused_however_they_are_written(url: str) -> None:
@@ -347,6 +360,65 @@ async def test_private_addresses_are_refused_however_they_are_written(url: str) 
     assert result.is_error
     assert "is no address of the public internet" in result.content or "is not a canonical IPv4" in result.content
     assert server.clients == [], "nobody was connected to"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost.",
+        "LOCALHOST..",
+        "127.0.0.1.",
+        "2130706433.",
+        "0x7f.1",
+        "10.1.2.3",
+        "10.1.2.3.",
+        "127.0.0.1%2e",
+        "loc%61lhost",
+        "[::1%25lo]",
+        "[fe80::1%25eth0]",
+        "[::ffff:10.1.2.3]",
+        "[fd00:ec2::254]",
+        "168.63.129.16",
+        "metadata.google.internal",
+        "printer.local",
+        "wiki",
+    ],
+)
+async def test_a_proxy_is_not_asked_for_private_hosts(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy would look up names, and read addresses, that this machine cannot."""
+
+    def getaddrinfo(host: str, *_: object, **options: object) -> list[Any]:
+        if host == "127.0.0.1":  # the proxy
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, server.port))]
+        raise socket.gaierror(-2, "unknown")
+
+    async with serving() as server:
+        monkeypatch.setenv("HTTP_PROXY", server.url(""))
+        proxies.forget()
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+        result = await fetched(f"http://{host}/", private=False)
+    assert result.is_error
+    assert server.clients == []
+
+
+def test_the_machines_own_public_addresses_are_refused() -> None:
+    """In a network namespace of its own, where this machine has an address of the internet."""
+    program = (
+        "from halter.net.addresses import is_public as p;"
+        "print([p(a) for a in ('93.184.215.14', '::ffff:93.184.215.14', '64:ff9b::5db8:d70e', '93.184.215.15',"
+        " '2606:2800:220::1', '2606:2800:220::2')])"
+    )
+    script = (
+        "ip link set lo up && ip addr add 93.184.215.14/32 dev lo && ip addr add 2606:2800:220::1/128 dev lo"
+        f' && exec {sys.executable} -c "$1"'
+    )
+    if shutil.which("unshare") is None:
+        pytest.skip("no network namespaces here")
+    command = ["unshare", "-rn", "sh", "-c", script, "sh", program]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        pytest.skip(f"no network namespace here: {ran.stderr.strip()}")
+    assert ran.stdout.strip() == "[False, False, False, True, False, True]"
 
 
 async def test_a_name_that_changes_its_mind_gets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,6 +529,32 @@ def test_wrong_options_are_refused_when_the_tool_is_made() -> None:
         ("2001:db8::1", False),
         ("64:ff9b::a00:1", False),
         ("64:ff9b::5db8:d70e", True),
+        ("168.63.129.16", False),
+        ("::ffff:168.63.129.16", False),
+        ("64:ff9b::a83f:8110", False),
+        ("192.0.0.9", False),
+        ("192.0.0.192", False),
+        ("192.31.196.1", False),
+        ("192.52.193.1", False),
+        ("192.88.99.1", False),
+        ("192.175.48.1", False),
+        ("::93.184.215.14", False),
+        ("::ffff:0:5db8:d70e", False),
+        ("64:ff9b:1::1", False),
+        ("100:0:0:1::1", False),
+        ("2001::1", False),
+        ("2001:1::1", False),
+        ("2001:4:112::1", False),
+        ("2001:20::1", False),
+        ("2002:5db8:d70e::1", False),
+        ("2620:4f:8000::1", False),
+        ("3fff::1", False),
+        ("3fff:fff:ffff::1", False),
+        ("4000::1", False),
+        ("5f00::1", False),
+        ("2606:2800:220:1:248:1893:25c8:1946%eth0", False),
+        ("::ffff:93.184.215.14%1", False),
+        ("2a00:1450:4001:82b::200e", True),
     ],
 )
 def test_an_address_is_public_or_not(address: str, public: bool) -> None:

@@ -51,8 +51,9 @@ def forget() -> None:
 
 def is_loopback(host: str) -> bool:
     """This machine itself, which no proxy could reach for us."""
+    host = host.rstrip(".").lower()  # `localhost.` is the same name, said to be whole
     try:
-        return host == "localhost" or ip_address(host).is_loopback
+        return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
     except ValueError:
         return False
 

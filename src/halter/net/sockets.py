@@ -645,7 +645,11 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _check_public(address: str) -> None:
-    if not is_public(address):
+    try:
+        public = is_public(address)
+    except ValueError:
+        public = False
+    if not public:
         raise OSError(errno.EACCES, f"{address} is no address of the public internet")
 
 

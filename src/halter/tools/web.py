@@ -15,6 +15,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from email.message import Message
 from fnmatch import fnmatchcase
+from ipaddress import ip_address
 from urllib.parse import urljoin
 
 import msgspec
@@ -23,7 +24,7 @@ from yarl import URL
 from halter.core.context import RunContext
 from halter.core.ports import ByteSource, HttpRequest
 from halter.errors import ProviderError, ToolError
-from halter.net.addresses import is_public
+from halter.net.addresses import is_host, is_public, is_public_name
 from halter.net.proxies import proxy_for
 from halter.tools.html_text import text_of
 
@@ -82,9 +83,11 @@ class Web:
     def _checked(self, url: str) -> str:
         """The URL without its fragment, if it is one that may be fetched."""
         place = parsed(url)
-        host = (place.raw_host or "").lower().rstrip(".")
+        host = place.raw_host or ""
         if self._allow is not None and not any(fnmatchcase(host, pattern) for pattern in self._allow):
             raise ToolError(f"{host} is not allowed: only {', '.join(self._allow)}")
+        if self._public_only and not _is_address(host) and not is_public_name(host):
+            raise ToolError(f"{host} is no address of the public internet")
         return str(place.with_fragment(None))
 
     async def _check_behind_proxy(self, url: str, ctx: RunContext) -> None:
@@ -93,12 +96,13 @@ class Web:
             return
         host = URL(url).raw_host or ""
         try:
-            found = await ctx.in_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+            given = await ctx.in_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+            found = [str(address[0]) for *_, address in given]
         except OSError:
-            return  # behind a proxy a machine need not know names
-        for *_, address in found:
-            if not is_public(str(address[0])):
-                raise ToolError(f"{host} is at {address[0]}, which is no address of the public internet")
+            found = []  # behind a proxy a machine need not know names
+        for address in [host] if _is_address(host) else found:
+            if not is_public(address):
+                raise ToolError(f"{host} is at {address}, which is no address of the public internet")
 
     async def _get(self, url: str, ctx: RunContext) -> Answer:
         request = HttpRequest(url=url, headers=HEADERS, body=b"", method="GET")
@@ -194,13 +198,17 @@ def _phrase(status: int) -> str:
 
 
 def parsed(url: str) -> URL:
-    """The URL as the library reads it that will connect: two readings of one URL are how checks are passed by.
+    """Reads a URL as the library does that connects, with its host in one form: two readings of it pass a check by.
 
-    Raises `ToolError` for what is no URL of the web.
+    A dot at the end of the host is taken off. Raises `ToolError` for what is no URL of the web.
     """
     try:
         place = URL(url)
-        is_web = place.scheme in ("http", "https") and bool(place.raw_host) and place.port is not None
+        host = place.raw_host or ""
+        if host.endswith("."):
+            host = host.rstrip(".")
+            place = place.with_host(host)
+        is_web = place.scheme in ("http", "https") and _is_web_host(host) and place.port is not None
     except ValueError as error:
         raise ToolError(f"{url[:200]!r} is no URL: {error}") from error
     if not is_web or len(url) > LONGEST_URL or any(ord(character) < 32 for character in url):
@@ -208,3 +216,21 @@ def parsed(url: str) -> URL:
     if place.user is not None or place.password is not None:
         raise ToolError("a URL with a user or a password in it is not fetched")
     return place
+
+
+_NUMBER = re.compile(r"\d+|0x[\da-f]*")  # at the end of a host: https://url.spec.whatwg.org/#ends-in-a-number-checker
+
+
+def _is_web_host(host: str) -> bool:
+    """Checks a host. Raises `ValueError` for one that some programs read as an IPv4 address, and others do not."""
+    if ":" not in host and _NUMBER.fullmatch(host.rpartition(".")[2]) and not _is_address(host):
+        raise ValueError(f"{host} is not a canonical IPv4 address")
+    return is_host(host) and ("%" not in host or ":" in host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
