@@ -102,6 +102,15 @@ def test_packing_keeps_everything_else_as_it_is_and_in_its_place(
     assert [e.seq for e in read] == sorted(e.seq for e in read)
 
 
+def test_a_calls_name_is_on_every_piece_from_the_first_that_had_it() -> None:
+    """Some providers say the name after the first piece of the arguments."""
+    stamps = [{**STAMP, "seq": seq, "first_seq": seq, "call_id": "c"} for seq in range(1, 6)]
+    pieces = zip("abcde", ("", "", "look", "look", "look"), stamps, strict=True)
+    stretch = Stretch([events.ToolArgumentsDelta(fragment=text, name=name, **stamp) for text, name, stamp in pieces])
+    for after, told in ((0, [("ab", ""), ("cde", "look")]), (1, [("b", ""), ("cde", "look")]), (3, [("de", "look")])):
+        assert [(event.fragment, event.name) for event in stretch.read(after)] == told  # pyright: ignore
+
+
 def test_reading_a_merged_stretch_does_not_change_it() -> None:
     """Any number of readers, at any time, get the same."""
     stretch = Stretch([delta(seq, 0, str(seq)) for seq in range(1, 6)])

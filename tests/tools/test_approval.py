@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
-from halter import Agent, RunResult, events, tool
+from halter import Agent, RunResult, events, runnable, tool
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError
 from halter.messages import ToolCall, ToolResult
 from halter.models.scripted import Scripted
+from halter.outcome import Ended
 from halter.tools.approval import LONGEST_PROMPT, Rule, visible
 from halter.tools.process import shell
 
 pytestmark = pytest.mark.virtual_time
+NO_RUN: Any = None  # patterns need none
 
 
 async def asks(given: Any, **arguments: Any) -> bool:
-    return await Rule(given, tuple(arguments)).asks(arguments)
+    @runnable
+    async def body(ctx: Any) -> bool:
+        return await Rule(given, tuple(arguments)).asks(arguments, ctx)
+
+    return (await body.run()).output
 
 
 async def test_never_and_always_are_what_they_say() -> None:
@@ -74,22 +81,22 @@ async def test_a_call_without_a_text_to_compare_always_asks() -> None:
 async def test_patterns_name_the_arguments_that_they_are_compared_with() -> None:
     """Each named one must fit, wherever it stands; a key that the tool does not have is never allowed."""
     rule = Rule({"path": ("src/*", "docs/*"), "mode": "read"}, ("mode", "path", "comment"))
-    assert not await rule.asks({"mode": "read", "path": "docs/a", "comment": 1})
-    assert not await rule.asks({"comment": "", "path": "src/a", "mode": "read"})
-    assert await rule.asks({"mode": "write", "path": "src/a"})
-    assert await rule.asks({"mode": "read", "path": "/etc"})
-    assert await rule.asks({"path": "src/a"})
-    assert await rule.asks({"mode": "read", "path": "src/a", "paths": "/etc"})
+    assert not await rule.asks({"mode": "read", "path": "docs/a", "comment": 1}, NO_RUN)
+    assert not await rule.asks({"comment": "", "path": "src/a", "mode": "read"}, NO_RUN)
+    assert await rule.asks({"mode": "write", "path": "src/a"}, NO_RUN)
+    assert await rule.asks({"mode": "read", "path": "/etc"}, NO_RUN)
+    assert await rule.asks({"path": "src/a"}, NO_RUN)
+    assert await rule.asks({"mode": "read", "path": "src/a", "paths": "/etc"}, NO_RUN)
 
 
 @pytest.mark.scenario("K103")
 async def test_patterns_without_a_name_are_about_the_first_argument_of_the_schema() -> None:
     """In whatever order a model writes them."""
     rule = Rule(("src/*",), ("path", "comment"))
-    assert not await rule.asks({"path": "src/a", "comment": "/etc"})
-    assert await rule.asks({"comment": "src/a", "path": "/etc"})
-    assert await rule.asks({"comment": "src/a"})
-    assert await rule.asks({"aside": "src/a", "path": "src/a"})
+    assert not await rule.asks({"path": "src/a", "comment": "/etc"}, NO_RUN)
+    assert await rule.asks({"comment": "src/a", "path": "/etc"}, NO_RUN)
+    assert await rule.asks({"comment": "src/a"}, NO_RUN)
+    assert await rule.asks({"aside": "src/a", "path": "src/a"}, NO_RUN)
 
 
 @pytest.mark.scenario("K103")
@@ -124,8 +131,8 @@ async def test_a_subject_stands_for_the_first_argument_also_where_patterns_name_
     """The shell's rule of plain commands holds in both forms."""
     sh = shell(approval={"command": ("git log*",)})
     rule = sh._rule
-    assert not await rule.asks({"command": "git log -1", "timeout": None})
-    assert await rule.asks({"command": "git log; rm -rf ~", "timeout": None})
+    assert not await rule.asks({"command": "git log -1", "timeout": None}, NO_RUN)
+    assert await rule.asks({"command": "git log; rm -rf ~", "timeout": None}, NO_RUN)
 
 
 @pytest.mark.scenario("K104")
@@ -227,6 +234,31 @@ async def test_the_prompt_may_be_ones_own(is_async: bool) -> None:
 
     _, asked, _ = await outcome_of("{}", approval="always", approval_prompt=prompt_async if is_async else prompt)
     assert [event.prompt for event in asked] == ["Delete /?"]
+
+
+@pytest.mark.parametrize("option", ["approval", "approval_prompt"])
+@pytest.mark.real_loop
+async def test_a_function_that_decides_in_a_thread_has_its_line_in_the_receipt_of_a_stop(option: str) -> None:
+    """Nobody can end a thread: the receipt names the one that was left behind."""
+    working, over = threading.Event(), threading.Event()
+
+    def decides(**_: object) -> bool:
+        working.set()
+        return over.wait(10)
+
+    async def delete(path: str = "/") -> str:
+        return "deleted"
+
+    made = tool(delete, **{"approval": "always", option: decides})  # pyright: ignore[reportArgumentType, reportCallIssue]
+    run = Agent(Scripted(ToolCall("", "delete", "{}"), "done"), tools=[made]).run("hi").start()
+    await asyncio.to_thread(working.wait, 10)
+    run.cancel()
+    result = await run.finished()
+    over.set()
+    assert result.receipt is not None
+    assert not result.receipt.confirmed
+    (line,) = [line for line in result.receipt.resources if line.kind == "thread"]
+    assert (line.ended, "decides" in line.label) == (Ended.ABANDONED, True)
 
 
 async def test_a_prompt_of_huge_arguments_is_bounded() -> None:

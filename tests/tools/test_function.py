@@ -32,6 +32,18 @@ async def told(made: Any, context: Any = None, **arguments: Any) -> str:
     return part.content
 
 
+@virtual
+@pytest.mark.parametrize("name", ["fn", "self", "ctx"])
+async def test_a_plain_functions_parameters_may_have_any_name(name: str) -> None:
+    """Also those of Halter's own functions that carry it into a thread."""
+    space: dict[str, Any] = {}
+    exec(f"def called({name}: str) -> str:\n    return {name}", space)
+    decided: list[object] = []
+    made = tool(space["called"], description="x", approval=lambda **given: bool(decided.append(given)))
+    assert await told(made, **{name: "here"}) == "here"
+    assert decided == [{name: "here"}]
+
+
 # --- making one ---------------------------------------------------------------------------------------------
 
 

@@ -17,10 +17,10 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
-async def call_function(ctx: RunContext, fn: Callable[..., Awaitable[T] | T], *args: Any) -> T:
+async def call_function(ctx: RunContext, fn: Callable[..., Awaitable[T] | T], /, *args: Any, **kwargs: Any) -> T:
     """Calls it and returns what it returns: an async one on the loop, a plain one in a daemon thread.
 
     Raises what it raises. Cancelled, a plain one is abandoned as in `RunContext.in_thread`.
     """
-    said = fn(*args) if is_async(fn) else await ctx.in_thread(fn, *args)
+    said = fn(*args, **kwargs) if is_async(fn) else await ctx.in_thread(fn, *args, **kwargs)
     return await cast("Awaitable[T]", said) if inspect.isawaitable(said) else cast("T", said)

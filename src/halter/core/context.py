@@ -458,7 +458,7 @@ class RunContext:
             await asyncio.shield(close())  # a second cancel must not cut the closing short
             resource.end(Ended.CLOSED if resource.is_closing else Ended.FINISHED)
 
-    async def in_thread(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def in_thread(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls a blocking function in a daemon thread that carries this run; returns or raises what it does.
 
         At a stop it has 100 ms to end by itself (it may poll `ctx.token`), then it is abandoned and named. Raises

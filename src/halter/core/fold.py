@@ -2,7 +2,8 @@
 
 1. Nothing but the cut points fades: the text of every delta is kept, and so is its number. 2. Reading after any
 number gives exactly what came after it. 3. Neighbouring deltas of one message come back as one event that covers
-`first_seq … seq`; those of messages that were streamed side by side keep their order.
+`first_seq … seq`; those of messages that were streamed side by side keep their order. 4. A call's pieces from before
+its name was known come back apart from those that have it.
 """
 
 from __future__ import annotations
@@ -41,16 +42,21 @@ class Stretch:
 
     def _sorted_into_streams(self, deltas: Sequence[Any]) -> list[str]:
         """Notes for each delta which stream it belongs to; returns the texts. Every token passes here: one loop."""
-        places: dict[tuple[type, str | tuple[str, str]], int] = {}
+        places: dict[tuple[type, str | tuple[str, ...]], int] = {}
         texts: list[str] = []
         place = 0
         last_kind: type | None = None
-        last_of: str | tuple[str, str] | None = None
+        last_of: str | tuple[str, ...] | None = None
         for delta in deltas:
             kind: type = type(delta)  # pyright: ignore[reportUnknownVariableType]
             # A message's id is our own; a call's is the provider's, and another run of the tree may have the same.
-            is_said = kind is TextDelta or kind is ReasoningDelta
-            of: str | tuple[str, str] = delta.message_id if is_said else (delta.run_id, delta.call_id)
+            of: str | tuple[str, ...]
+            if kind is TextDelta or kind is ReasoningDelta:
+                of = delta.message_id
+            elif kind is ToolArgumentsDelta:
+                of = (delta.run_id, delta.call_id, delta.name)
+            else:
+                of = (delta.run_id, delta.call_id)
             if of is not last_of or kind is not last_kind:
                 place = places.setdefault((kind, of), len(places))
                 if place == len(self._samples):

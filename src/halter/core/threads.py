@@ -36,7 +36,7 @@ def spawn(name: str, target: Callable[..., object], *args: Any) -> threading.Thr
     return thread
 
 
-def call_in_thread(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+def call_in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
     """Calls `fn` in a daemon thread of its own, in a copy of this context; the future is this loop's.
 
     Cancelling the future leaves the thread running: Python cannot stop one.
@@ -45,7 +45,7 @@ def call_in_thread(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asy
 
 
 def start_in_thread(
-    fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> tuple[asyncio.Future[T], threading.Thread]:
     """The same, and the thread."""
     loop = asyncio.get_running_loop()

@@ -136,7 +136,7 @@ class ToolContext(RunContext):
             self._call.surface(error)
             raise asyncio.CancelledError from error
 
-    async def blocking(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def blocking(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls a blocking function, as the call itself: in a daemon thread that carries this run.
 
         A cancelled call goes on waiting for it: the function sees `ctx.token`, and may end by itself. After 100 ms (if

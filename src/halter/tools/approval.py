@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,8 +11,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from halter.core.calling import is_async
-from halter.core.threads import call_in_thread
+from halter.core.calling import call_function
+from halter.core.context import RunContext
 from halter.errors import ConfigurationError, UsageError
 from halter.tools.bounds import head_and_tail
 
@@ -71,10 +70,10 @@ class Rule:
                 )
                 raise ConfigurationError(f"approval names the argument {name!r}, which {tool} does not have: {hint}")
 
-    async def asks(self, arguments: Mapping[str, Any]) -> bool:
-        """True if somebody must be asked before a call with these arguments, which are complete."""
+    async def asks(self, arguments: Mapping[str, Any], ctx: RunContext) -> bool:
+        """True if somebody must be asked before the call `ctx` with these arguments, which are complete."""
         if self._predicate is not None:
-            return bool(await _called(self._predicate, arguments))
+            return bool(await call_function(ctx, self._predicate, **arguments))
         if self.never:
             return False
         if not self.patterns or not arguments.keys() <= self._names:
@@ -85,12 +84,6 @@ class Rule:
         subject = self._subject if name == self._first else None
         text: Any = arguments.get(name or "") if subject is None else subject(arguments)
         return isinstance(text, str) and any(self._fits(text, pattern) for pattern in patterns)
-
-
-async def _called(fn: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """What a function of the user's returns; a plain one is called in a thread, where it may block."""
-    said = fn(**arguments) if is_async(fn) else await call_in_thread(fn, **arguments)
-    return await said if inspect.isawaitable(said) else said
 
 
 def _fits(text: str, pattern: str) -> bool:
@@ -129,12 +122,12 @@ def _shown(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-async def question(name: str, arguments: Mapping[str, Any], prompt: Prompt | None) -> str:
+async def question(name: str, arguments: Mapping[str, Any], prompt: Prompt | None, ctx: RunContext) -> str:
     """What somebody is asked. Raises `UsageError` if the tool's own prompt is no text."""
     if prompt is None:
         shown = msgspec.json.encode(dict(arguments), enc_hook=repr).decode()
         return visible(head_and_tail(f"May {name} be called with {shown}?", LONGEST_PROMPT))
-    said = await _called(prompt, arguments)
+    said = await call_function(ctx, prompt, **arguments)
     if not isinstance(said, str):
         raise UsageError(f"the approval_prompt of {name} must give text, not {type(said).__name__}")
     return visible(said)

@@ -71,7 +71,7 @@ class FileChange(FunctionTool[..., str]):
         if self._rule.never:
             return None
         arguments.path = await ctx.in_thread(self._resolved, arguments["path"])
-        if not await self._rule.asks(self._arguments.completed({**arguments, "path": arguments.path})):
+        if not await self._rule.asks(self._arguments.completed({**arguments, "path": arguments.path}), ctx):
             return None
         return await ctx.in_thread(self._preview, arguments, arguments.path, ctx.token.raise_if_cancelled)
 

@@ -83,9 +83,9 @@ class Fetch(FunctionTool[..., object]):
 
         async def check(old: str, new: str) -> None:
             nonlocal approved
-            if approved is None and await self._rule.asks({"url": asked}):
+            if approved is None and await self._rule.asks({"url": asked}, ctx):
                 approved = URL(asked)
-            if not await self._rule.asks({"url": new}) or (approved is not None and _stays(approved, URL(new))):
+            if not await self._rule.asks({"url": new}, ctx) or (approved is not None and _stays(approved, URL(new))):
                 return
             question = f"{self.name} was sent on from {old} to another address. May it fetch {new}?"
             await ctx.approve(visible(question), timeout=self.rules.approval_timeout)

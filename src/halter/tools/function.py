@@ -101,9 +101,9 @@ class FunctionTool(Generic[P, R]):
 
     async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
         whole = self._arguments.completed(arguments)
-        if not await self._rule.asks(whole):
+        if not await self._rule.asks(whole, ctx):
             return None
-        return await approvals.question(self.name, whole, self._prompt)
+        return await approvals.question(self.name, whole, self._prompt, ctx)
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> Any:
         given = self._with_context(arguments, ctx)

@@ -139,9 +139,9 @@ class McpTool:
         return self._arguments.read(arguments, self._rule.patterns)
 
     async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
-        if not await self._rule.asks(arguments):
+        if not await self._rule.asks(arguments, ctx):
             return None
-        return await approvals.question(self.name, arguments, None)
+        return await approvals.question(self.name, arguments, None, ctx)
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> str:
         """Has the server run it. Cancelled: the server is told, and not waited for."""
