@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from halter.errors import ConfigurationError, ToolError
-from halter.tools.contents import MARK, Changed, Contents, load, replace
+from halter.tools import walking
+from halter.tools.contents import MARK, Contents, load
 from halter.tools.reading import numbered
+from halter.tools.replacing import Changed, replace
 from halter.tools.root import Place, Root
 from halter.tools.searching import Query, lines, names
+from halter.tools.walking import Walk
 
 from ..bounds import T, assert_within
 
@@ -324,15 +327,48 @@ def test_a_pipe_swapped_in_just_before_it_is_opened_makes_nobody_wait(house: Pat
 
 
 def test_the_kernels_own_files_are_not_read(house: Path) -> None:
-    """With `/` as the root, another process's environment would hold its keys."""
-    for path in ("/proc/self/environ", "/proc/self/root/etc/passwd/../../proc/version", "/sys/kernel/notes"):
-        with pytest.raises((ToolError, OSError)):
-            read(Root("/"), path)
-    with pytest.raises(ToolError, match="view into the kernel"):
-        read(Root("/"), "/proc/version")
-    (house / "link").symlink_to("/proc/version")
-    with pytest.raises(ToolError, match="outside of"):
-        read(Root(house), "link")
+    """With `/` as the root, another process's environment would hold its keys, and shared memory its data."""
+    shared = Path("/dev/shm") / f"halter-test-{os.getpid()}"
+    shared.write_text("secret")
+    try:
+        for path in (
+            "/proc/self/environ",
+            "/proc/version",
+            "/sys/kernel/notes",
+            "/dev/null",
+            str(shared),
+            "/dev/new/x",
+        ):
+            with pytest.raises(ToolError, match="view into the kernel"):
+                read(Root("/"), path)
+            with pytest.raises(ToolError, match="view into the kernel"), Root("/").at(path, make_parents=True):
+                pass
+        (house / "link").symlink_to("/proc/version")
+        with pytest.raises(ToolError, match="outside of"):
+            read(Root(house), "link")
+        with Root("/").at(".") as place:
+            seen = {entry.path for entry in Walk(Root("/"), (), unwatched).under(place, 2)}
+        assert {"dev", "proc", "sys", "usr/bin"} <= seen
+        assert not [path for path in seen if path.startswith(("dev/", "proc/", "sys/"))]
+        assert read(Root("/dev/shm"), shared.name) == "1\tsecret", "a root inside of it was meant"
+    finally:
+        shared.unlink()
+
+
+def test_the_kernels_file_systems_are_known_wherever_they_are_mounted(
+    house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = house.stat().st_dev
+    mount = f"36 35 {os.major(device)}:{os.minor(device)} / /mnt/x rw - %s none rw\n"
+    for kind, is_refused in (("ext4", False), ("cgroup2", True)):
+        monkeypatch.setattr(Path, "read_text", lambda *_, text=mount % kind, **__: text)
+        root = Root(house)
+        monkeypatch.undo()
+        assert (device in root.kernels_devices) is False, "the root itself was meant"
+        monkeypatch.setattr(Path, "read_text", lambda *_, text=mount % kind, **__: text)
+        elsewhere = Root("/dev/shm")
+        monkeypatch.undo()
+        assert (device in elsewhere.kernels_devices) is is_refused
 
 
 # -- reading
@@ -522,3 +558,70 @@ def test_many_writers_at_once_lose_no_change(house: Path) -> None:
     for thread in threads:
         thread.join()
     assert sorted((house / "file").read_text().split()) == sorted(f"{i}-{j}" for i in range(6) for j in range(15))
+
+
+# -- very large directories
+
+
+class _Named:
+    """A directory's entry, of which there may be any number."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_dir(self, *, follow_symlinks: bool) -> bool:
+        return False
+
+
+class _Crowd:
+    """A directory of very many files, as `os.scandir` gives it; counts how many were read."""
+
+    def __init__(self, count: int) -> None:
+        self.read = 0
+        self._count = count
+
+    def __enter__(self) -> _Crowd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __iter__(self) -> _Crowd:
+        return self
+
+    def __next__(self) -> _Named:
+        if self.read == self._count:
+            raise StopIteration
+        self.read += 1
+        return _Named(f"file{self.read * 7919 % self._count:06}")
+
+
+def test_a_directory_of_very_many_files_is_read_in_pieces_and_left_at_a_stop(
+    house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd = _Crowd(400_000)
+    monkeypatch.setattr(os, "scandir", lambda _: crowd)
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 5:
+            raise InterruptedError
+
+    with Root(house).at(".") as place, pytest.raises(InterruptedError):
+        list(Walk(Root(house), (), look).under(place))
+    assert crowd.read <= 5 * walking.PIECE
+
+
+def test_the_files_of_a_large_directory_come_by_name(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walking, "PIECE", 7)
+    monkeypatch.setattr(walking, "MOST_ENTRIES", 90)
+    for number in range(120):
+        (house / f"file{number * 77 % 120:03}").touch()
+    walk = Walk(Root(house), (), unwatched)
+    with Root(house).at(".") as place:
+        found = [entry.path for entry in walk.under(place)]
+    assert found == sorted(found)
+    assert len(found) == 90
+    assert not walk.is_whole

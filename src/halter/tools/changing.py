@@ -14,10 +14,11 @@ from typing import Any, TypeAlias
 from halter.core.tool_context import ToolContext
 from halter.errors import ToolError
 from halter.tools.approval import Approval, visible
-from halter.tools.contents import Changed, Contents, Look, load, replace
+from halter.tools.contents import Contents, Look, load
 from halter.tools.diff import unified
 from halter.tools.explained import explained
 from halter.tools.function import FunctionTool
+from halter.tools.replacing import Changed, check, replace
 from halter.tools.root import LinkFound, Root
 
 Plan: TypeAlias = Callable[..., bytes]  # (seen, path, **arguments but the path) → what the file should hold
@@ -99,6 +100,7 @@ class FileChange(FunctionTool[..., str]):
     def _load(self, path: str, look: Look) -> bytes | None:
         try:
             with self._root.at(path, follow=False) as place:
+                check(place)
                 return load(place, look)
         except FileNotFoundError:
             return None  # its directory is made with it
@@ -114,6 +116,7 @@ class FileChange(FunctionTool[..., str]):
 
     def _attempted(self, arguments: Seen, look: Look) -> str:
         path, is_bound = arguments.path or arguments["path"], arguments.path is not None
+        gone: FileNotFoundError | None = None
         for _ in range(MOST_TRIES):
             try:
                 with self._root.at(path, make_parents=self._makes_parents, follow=not is_bound) as place:
@@ -128,6 +131,12 @@ class FileChange(FunctionTool[..., str]):
             except Changed:
                 if arguments.was_shown:
                     raise
+            except FileNotFoundError as error:
+                if not self._makes_parents:
+                    raise
+                gone = error  # another call, which has failed, has removed a directory that both had made
+        if gone is not None:
+            raise gone
         raise Changed(f"{arguments['path']} keeps changing: somebody else is writing it")
 
 

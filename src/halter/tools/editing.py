@@ -6,10 +6,12 @@ import re
 from itertools import islice
 
 from halter.errors import ToolError
-from halter.tools.contents import Contents
+from halter.tools.contents import Contents, check_size
 
 _NUMBERED = re.compile(r"^\d+\t", re.MULTILINE)
 MOST_PLACES = 5  # that are named
+MOST_REPLACED = 100_000  # places of one edit
+LONGEST_COMPARED = 500_000  # characters of a text that is compared without its white space
 
 
 def edited(seen: bytes | None, path: str, old: str, new: str, all: bool = False) -> bytes:
@@ -31,11 +33,21 @@ def edited(seen: bytes | None, path: str, old: str, new: str, all: bool = False)
             f"{path} holds this text {count} times (in lines {_lines_of(contents.text, old)}): give more of the text "
             "around it, so that it is there once, or all=true for every one"
         )
+    if count > MOST_REPLACED:
+        raise ToolError(f"{path} holds this text {count:,} times: {MOST_REPLACED:,} are the most that are replaced")
+    check_size(len(seen) + count * (contents.size_of(new) - len(old.encode())), path)
     return contents.with_text(contents.text.replace(old, new))
 
 
 def written(seen: bytes | None, path: str, content: str) -> bytes:
     """The file with this content; if it replaces a text, with that one's byte order mark and line ends."""
+    check_size(len(content), path)
+    data = _with_ends_of(seen, path, content)
+    check_size(len(data), path)
+    return data
+
+
+def _with_ends_of(seen: bytes | None, path: str, content: str) -> bytes:
     if seen is None:
         return content.encode()
     try:
@@ -60,7 +72,7 @@ def _crlf(text: str) -> str:
 def _hint(text: str, old: str) -> str:
     if _NUMBERED.search(old):
         return " The numbers before the lines, and the tab, are read_file's: leave them out."
-    if "".join(old.split()) in "".join(text.split()):
+    if len(text) < LONGEST_COMPARED and "".join(old.split()) in "".join(text.split()):
         return " But for white space it does: copy it exactly, with its indentation and line ends."
     return " Read the file again, and copy the text exactly."
 

@@ -2,7 +2,8 @@
 
 1. Each component is opened by itself, from its parent's descriptor and never through a link: what was looked at is what
 is used. 2. A link is read, and its target walked in the same way. `..` goes back to a descriptor that we came by, never
-to what the kernel calls the parent. 3. Only plain files are opened, and never so that opening could wait.
+to what the kernel calls the parent. 3. Only plain files are opened, and never so that opening could wait. 4. The
+kernel's own directories are not entered, unless the root lies in them.
 
 The kernel's own word for this is `openat2` with `RESOLVE_BENEATH`, which Python does not have.
 """
@@ -14,17 +15,23 @@ import os
 import stat
 from collections import deque
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from halter.errors import ConfigurationError, ToolError
 
 MOST_LINKS = 40  # as many as Linux follows in one path
+LONGEST_PATH = 4096  # characters; Linux takes no longer ones
+DEEPEST = 128  # directories of a path inside each other; each is a descriptor that is held
 MOST_TRIES = 20  # how often a file is looked for that somebody keeps swapping for a link
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_KERNEL = ("/proc", "/sys")  # its files hold other processes' keys, and reading one may wait for ever
+_KERNEL = ("/proc", "/sys", "/dev")  # their files hold other processes' keys and memory, and may wait for ever
+_KERNELS_TYPES = (
+    *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs"),
+    *("fusectl", "hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "resctrl", "rpc_pipefs", "securityfs"),
+    *("selinuxfs", "smackfs", "sysfs", "tracefs"),
+)
 _SWAPPED = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)  # what the systems say where a link has come in between
 
 
@@ -79,7 +86,7 @@ class Place:
         if not stat.S_ISREG(status.st_mode):
             raise ToolError(f"{self.path} is no plain file, but {kind_of(status.st_mode)}: it is not opened")
         if status.st_dev in self.root.kernels_devices:
-            raise ToolError(f"{self.path} is no file on a disk, but a view into the kernel: it is not opened")
+            raise self.root._kernels(self.path)
 
     def __repr__(self) -> str:
         return f"<Place {self.path} under {self.root.path}>"
@@ -91,7 +98,7 @@ class Root:
     What cannot be told apart is let through: a hard link to a file elsewhere, and another file system mounted inside.
     """
 
-    __slots__ = ("_given", "kernels_devices", "path")
+    __slots__ = ("_given", "_kernels_names", "kernels_devices", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._given: str = os.path.abspath(os.path.expanduser(path))
@@ -99,18 +106,31 @@ class Root:
         if not os.path.isdir(self.path):
             raise ConfigurationError(f"the root {os.fspath(path)!r} is no directory")
         self.kernels_devices = _kernels_devices() - {os.stat(self.path).st_dev}
+        base = self.path.rstrip("/") + "/"
+        self._kernels_names = frozenset(name[len(base) :] for name in _KERNEL if name.startswith(base))
+
+    def is_kernels(self, path: str) -> bool:
+        """Whether a directory, by its path from the root on, is the kernel's: `/proc`, `/sys` or `/dev`."""
+        return path in self._kernels_names
+
+    def _kernels(self, path: str) -> ToolError:
+        return ToolError(f"{path} is no file on a disk, but a view into the kernel: it is not opened")
 
     @contextmanager
     def at(self, path: str, *, make_parents: bool = False, follow: bool = True) -> Generator[Place]:
         """The place that `path` means, links followed; nothing need be there yet. Blocks for as long as the disk does.
 
-        `path`: relative to the root, or absolute and under it. `make_parents`: makes the directories that are missing.
+        `path`: relative to the root, or absolute and under it. `make_parents`: makes the directories that are missing;
+        if the block raises, they are removed again, unless somebody has put something into them.
         `follow`: False raises `LinkFound` where a link is on the way. Raises `ToolError` for a path that leads out, and
         `OSError`.
         """
         walk = _Walk(self, path, make_parents, follow)
         try:
             yield walk.go(self.parts(path))
+        except BaseException:
+            walk.remove_made()
+            raise
         finally:
             walk.close()
 
@@ -134,20 +154,20 @@ class Root:
 
     def name_of(self, path: str) -> str:
         """The path from the root on, without links, also of what is not there yet. Raises `ToolError`, `OSError`."""
+        walk = _Walk(self, path, make_parents=False, follow=True)
         try:
-            with self.at(path) as place:
-                return place.path
+            return walk.go(self.parts(path)).path
         except FileNotFoundError:
-            *parents, name = self.parts(path)
-            if name == "..":
-                raise
-            parent = self.name_of("/".join(parents) or ".")
-            return name if parent == "." else f"{parent}/{name}"
+            return walk.name()
+        finally:
+            walk.close()
 
     def parts(self, path: str) -> list[str]:
         """The components of a path as a model gives it. Raises `ToolError`."""
         if "\0" in path:
             raise ToolError("a path cannot hold a NUL character")
+        if len(path) > LONGEST_PATH:
+            raise ToolError(f"the path is longer than {LONGEST_PATH:,} characters")
         if not path.startswith("/"):
             return _split(path)
         for base in (self._given, self.path):
@@ -172,10 +192,12 @@ class _Walk:
         self._may_follow = follow
         self._links = 0
         self._names: list[str] = []
+        self._pending: deque[str] = deque()
+        self._made: list[tuple[int, str]] = []  # a directory's descriptor, and the name of what was made in it
         self._opened = [os.open(root.path, _DIRECTORY)]
 
     def go(self, parts: list[str]) -> Place:
-        pending = deque(parts)
+        pending = self._pending = deque(parts)
         while pending:
             name = pending.popleft()
             if name == "..":
@@ -193,7 +215,9 @@ class _Walk:
         if not self._names:
             raise self._root._outside(self._path)
         self._names.pop()
-        os.close(self._opened.pop())
+        left = self._opened.pop()
+        self._remove_made_in(left)
+        os.close(left)
 
     def _link(self, name: str) -> str | None:
         try:
@@ -228,10 +252,17 @@ class _Walk:
 
     def _enter(self, name: str) -> bool:
         """Goes into a directory; `False` where a link is now."""
+        if len(self._names) == DEEPEST:
+            raise self._too_deep()
+        if self._root.is_kernels("/".join((*self._names, name))):
+            raise self._root._kernels(self._path)
         if self._make_parents:
             self._make(name)
         try:
             self._opened.append(os.open(name, _DIRECTORY, dir_fd=self._opened[-1]))
+        except FileNotFoundError:
+            self._pending.appendleft(name)
+            raise
         except OSError as error:
             if error.errno in _SWAPPED and self._link(name) is not None:
                 return False
@@ -243,7 +274,31 @@ class _Walk:
         try:
             os.mkdir(name, dir_fd=self._opened[-1])
         except FileExistsError:
-            pass  # as it should be; what it is, `open` finds out
+            return  # as it should be; what it is, `open` finds out
+        self._made.append((self._opened[-1], name))
+
+    def name(self) -> str:
+        """The path from the root on, where a walk has ended because something was not there. Raises `OSError`."""
+        if ".." in self._pending:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path)
+        if len(self._names) + len(self._pending) > DEEPEST + 1:
+            raise self._too_deep()
+        return "/".join((*self._names, *self._pending))
+
+    def _too_deep(self) -> ToolError:
+        return ToolError(f"{self._path} goes through more than {DEEPEST} directories")
+
+    def remove_made(self) -> None:
+        """Removes the directories that were made on the way, as far as they are empty."""
+        for directory in reversed(self._opened):
+            self._remove_made_in(directory)
+
+    def _remove_made_in(self, directory: int) -> None:
+        """Those made in this directory; before its descriptor is closed."""
+        for made in [each for each in self._made if each[0] == directory]:
+            self._made.remove(made)
+            with suppress(OSError):
+                os.rmdir(made[1], dir_fd=directory)
 
     def close(self) -> None:
         while self._opened:
@@ -254,9 +309,22 @@ def _split(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-@cache
 def _kernels_devices() -> frozenset[int]:
-    return frozenset(os.stat(path).st_dev for path in _KERNEL if Path(path).is_dir())
+    """The devices of the kernel's own file systems, wherever they are mounted.
+
+    Source: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
+    """
+    found = {os.stat(path).st_dev for path in ("/proc", "/sys") if Path(path).is_dir()}
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return frozenset(found)
+    for mount in mounts:
+        before, _, after = mount.partition(" - ")
+        if after.split(" ", 1)[0] in _KERNELS_TYPES:
+            major, minor = before.split(" ")[2].split(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return frozenset(found)
 
 
 def kind_of(mode: int) -> str:

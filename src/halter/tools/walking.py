@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Generator, Iterator
 from itertools import islice
@@ -12,6 +13,7 @@ from halter.tools.root import Place, Root
 
 MOST_ENTRIES = 200_000  # looked at in one walk
 DEEPEST = 64  # directories inside each other; each is a descriptor that is held
+PIECE = 2_000  # entries that are read and sorted between two looks at the token: some milliseconds
 SKIPPED = (".git", ".hg", ".svn", ".venv", "node_modules", "__pycache__")
 
 
@@ -33,8 +35,8 @@ class Entry(NamedTuple):
     @property
     def changed_at(self) -> int:
         """Nanoseconds since the epoch; 0 if it is gone."""
-        try:
-            return self.entry.stat(follow_symlinks=False).st_mtime_ns
+        try:  # `DirEntry.stat` would hold up all threads while the disk is slow
+            return os.stat(self.entry.name, dir_fd=self.place.directory, follow_symlinks=False).st_mtime_ns
         except OSError:
             return 0
 
@@ -77,6 +79,8 @@ class Walk:
                 os.close(number)
 
     def _enter(self, found: Entry, depth: int, held: list[int], levels: list[Iterator[Entry]]) -> None:
+        if self._root.is_kernels(found.path):
+            return
         if len(levels) >= depth:
             self.is_whole = self.is_whole and depth < DEEPEST
             return
@@ -92,12 +96,30 @@ class Walk:
             levels.append(self._entries(number, found.path))
 
     def _entries(self, directory: int, path: str) -> Iterator[Entry]:
-        with os.scandir(directory) as scan:
-            names = sorted(islice(scan, self._left), key=lambda entry: entry.name)
-            self.is_whole = self.is_whole and next(scan, None) is None
-        self._left -= len(names)
         parents = [] if path == "." else path.split("/")
-        for entry in names:
+        for entry in self._sorted(directory):
             self._look()
             place = Place(self._root, directory, parents, entry.name)
             yield Entry(place.path, place, entry)
+
+    def _sorted(self, directory: int) -> Iterator[os.DirEntry[str]]:
+        """What is in the directory, by name. Sorted in pieces: sorting all at once would hold up every thread."""
+        pieces: list[list[os.DirEntry[str]]] = []
+        with os.scandir(directory) as scan:
+            while piece := list(islice(scan, min(PIECE, self._left))):
+                self._look()
+                piece.sort(key=_name, reverse=True)
+                pieces.append(piece)
+                self._left -= len(piece)
+            self.is_whole = self.is_whole and next(scan, None) is None
+        return heapq.merge(*map(_drained, pieces), key=_name)
+
+
+def _drained(piece: list[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    """The last first, each let go as it is given: letting go of them all at once would take as long as sorting them."""
+    while piece:
+        yield piece.pop()
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
