@@ -53,7 +53,7 @@ ROOMS = {
         ],
         ADAPTERS,
     ),
-    **dict.fromkeys(["server", "client", "cli", "otel", "proof", "testing", "__main__"], EDGES),
+    **dict.fromkeys(["server", "client", "cli", "terminal", "otel", "proof", "testing", "__main__"], EDGES),
 }
 # Adapters see ports, never each other's kind. What is made of others (agents, compositions) may see their kinds.
 KINDS = ("models", "tools", "stores", "sessions", "bridges")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import halter
+from halter.cli.ask import add_ask
 from halter.cli.runs import add_runs
 from halter.cli.serve import add_keys, add_serve
 from halter.cli.sessions import add_sessions
@@ -45,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"halter {halter.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add_ask(commands.add_parser("ask", help="ask one question, and print the answer"))
     _add_demo(commands.add_parser("demo", help="stop four streams, and see the provider's record of it"))
     add_sessions(commands.add_parser("sessions", help="look after a database in which sessions are kept"))
     add_serve(commands.add_parser("serve", help="serve the agents of a module over HTTP"))
