@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from halter import Agent, RunResult, events, runnable, tool
+from halter.core.call import LONGEST_QUESTION
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError
 from halter.messages import ToolCall, ToolResult
 from halter.models.scripted import Scripted
 from halter.outcome import Ended
-from halter.tools.approval import LONGEST_PROMPT, Rule, visible
+from halter.tools.approval import Rule
 from halter.tools.process import shell
 
 pytestmark = pytest.mark.virtual_time
@@ -135,31 +136,6 @@ async def test_a_subject_stands_for_the_first_argument_also_where_patterns_name_
     assert await rule.asks({"command": "git log; rm -rf ~", "timeout": None}, NO_RUN)
 
 
-@pytest.mark.scenario("K104")
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        "\u200b",
-        "\u2060",
-        "\u00ad",
-        "\ufeff",
-        "\u2028",
-        "\u115f",
-        "\u3164",
-        "\ufe0f",
-        "\U000e0041",
-        "\U000e0101",
-        "\u202e",
-    ],
-    ids=ascii,
-)
-def test_characters_that_show_nothing_are_written_out(hidden: str) -> None:
-    """Fillers, joiners, tags and selectors as well as control characters."""
-    shown = visible(f"a{hidden}b")
-    assert shown == f"a\\u{ord(hidden):04x}b" if ord(hidden) < 0x10000 else shown == f"a\\U{ord(hidden):08x}b"
-    assert visible("Grüße, 日本語\t\n") == "Grüße, 日本語\t\n"
-
-
 @pytest.mark.parametrize("wrong", ["sometimes", "", (), [], (1,), ("ls", None), 7, None, {}, {"a": ()}, {1: "ls"}])
 async def test_what_is_no_rule_is_refused_where_the_tool_is_made(wrong: Any) -> None:
     """A text that is no rule is no pattern either: it would be taken for its letters."""
@@ -261,19 +237,54 @@ async def test_a_function_that_decides_in_a_thread_has_its_line_in_the_receipt_o
     assert (line.ended, "decides" in line.label) == (Ended.ABANDONED, True)
 
 
-async def test_a_prompt_of_huge_arguments_is_bounded() -> None:
-    """Head and tail: the end is where the trick would be."""
-    _, (asked,), _ = await outcome_of(f'{{"path": "{"x" * 100_000}END"}}', approval="always")
-    assert len(asked.prompt) < LONGEST_PROMPT + 100
-    assert 'END"' in asked.prompt
-
-
 def deletion(path: str, **_: object) -> str:
     return f"Delete {path}?"
 
 
 def number(**_: object) -> Any:
     return 7
+
+
+@pytest.mark.scenario("K104")
+async def test_a_question_shows_all_of_long_arguments() -> None:
+    """The middle is where the trick would be."""
+    trick = f"{'x' * 40_000}; rm -rf ~; {'x' * 40_000}"
+    _, (asked,), _ = await outcome_of(f'{{"path": "{trick}"}}', approval="always")
+    assert trick in asked.prompt
+
+
+@pytest.mark.scenario("K104")
+@pytest.mark.parametrize("prompt", [None, deletion], ids=["ours", "ones-own"])
+async def test_a_call_that_is_too_long_to_be_shown_is_refused_and_nobody_is_asked(prompt: Any) -> None:
+    """The model is told to do it in parts."""
+    huge = "x" * LONGEST_QUESTION
+    ran, asked, told = await outcome_of(f'{{"path": "{huge}"}}', approval="always", approval_prompt=prompt)
+    assert (ran, asked) == ([], [])
+    assert "100,000 are the most. Do it in smaller parts." in told[0]
+
+
+@pytest.mark.scenario("K104")
+async def test_what_a_tool_asks_by_itself_hides_nothing_either() -> None:
+    """Its question, and the answers that it takes."""
+
+    @tool
+    async def clean(ctx: ToolContext) -> str:
+        await ctx.approve("Delete \u202egpj.tac?", timeout=1)
+        return "deleted"
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        return await ctx.ask("Which\u200b?", options=("a\U000e0041",), timeout=1)
+
+    run = Agent(Scripted((ToolCall("", "clean", "{}"), ToolCall("", "ask", "{}")), "done"), tools=[clean, ask]).run(
+        "hi"
+    )
+    asked: list[tuple[str, tuple[str, ...]]] = []
+    async for event in run:
+        if isinstance(event, events.InputRequested):
+            asked.append((event.prompt, event.options))
+            run.answer(event.request_id, event.options[0])
+    assert asked == [("Delete \\u202egpj.tac?", ("yes", "no")), ("Which\\u200b?", ("a\\U000e0041",))]
 
 
 @pytest.mark.parametrize("prompt", [None, deletion], ids=["ours", "ones-own"])

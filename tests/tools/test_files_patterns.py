@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from random import Random
 
 import pytest
 
 from halter.errors import ToolError
 from halter.tools.bounds import clipped, head_and_tail
-from halter.tools.diff import unified
+from halter.tools.diff import _Compared, unified
 from halter.tools.patterns import Pattern, split
 
 from ..bounds import T, assert_within
@@ -122,15 +123,47 @@ def test_a_diff_is_that_of_the_usual_program() -> None:
     assert unified("a", "x\n", "") == "--- a\n+++ a\n@@ -1,1 +0,0 @@\n-x"
 
 
-def test_a_diff_takes_no_time_and_no_room_whatever_changes() -> None:
+def test_a_diff_takes_no_time_whatever_changes() -> None:
     since = time.thread_time()
-    shown = unified("a", "\n" * 20_000, "".join(f"\nb{number}\n" for number in range(20_000)))
+    unified("a", "\n" * 20_000, "".join(f"\nb{number}\n" for number in range(20_000)))
     assert_within(4 * T, time.thread_time() - since, "in processor time, it")
-    assert len(shown.split("\n")) == 403
-    assert shown.endswith("lines left out …")
+
+
+@pytest.mark.scenario("K104")
+def test_a_diff_is_whole_however_long_it_and_its_lines_are() -> None:
+    """A trick may be anywhere."""
+    lines = [f"{number}{'x' * 1_000};rm -rf ~;{'y' * 1_000}" for number in range(1_000)]
+    shown = unified("a", "old\n", "\n".join(lines) + "\n")
+    assert shown.split("\n")[4:] == [f"+{line}" for line in lines]
+
+
+def test_distant_changes_of_a_long_text_are_hunks_of_their_own() -> None:
+    """What lies between them is not shown as changed."""
+    old = [f"line {number}" for number in range(5_000)]
+    new = [line.replace("1000", "x").replace("4000", "y") for line in old]
+    assert [line for line in unified("a", "\n".join(old), "\n".join(new)).split("\n") if line[0] in "+-@"][2:] == [
+        *("@@ -998,7 +998,7 @@", "-line 1000", "+line x", "@@ -3998,7 +3998,7 @@", "-line 4000", "+line y")
+    ]
+
+
+def test_a_diff_makes_the_new_text_of_the_old_one() -> None:
+    """Whatever lines are moved, doubled and removed: checked by applying it."""
+    random = Random(7)
+    for _ in range(200):
+        old = [random.choice("abcdefgh") for _ in range(random.randrange(30))]
+        new = [
+            random.choice("abcdefgh") if random.random() < 0.3 else line
+            for line in old
+            for _ in range(random.randrange(3))
+        ]
+        codes = _Compared(old, new).get_opcodes()
+        assert [line for _, i1, i2, _, _ in codes for line in old[i1:i2]] == old
+        assert [line for _, _, _, j1, j2 in codes for line in new[j1:j2]] == new
+        assert all(old[i1:i2] == new[j1:j2] for tag, i1, i2, j1, j2 in codes if tag == "equal")
 
 
 def test_a_diff_hides_nothing_from_who_is_asked() -> None:
     """No character moves the cursor of a terminal, or turns the direction of a line."""
     shown = unified("a", None, "rm -rf / #\r\x1b[2K harmless\u202e\n")
+    assert "+++ b\\u000a+++ c" in unified("b\n+++ c", None, "")
     assert "+rm -rf / #\\u000d\\u001b[2K harmless\\u202e" in shown

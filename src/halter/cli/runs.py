@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from halter import events
 from halter.errors import ConfigurationError, ServerRefused
 from halter.outcome import CancelMode, RunStatus
+from halter.visible import visible
 
 if TYPE_CHECKING:
     from halter.client import Client
@@ -90,8 +91,6 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    from halter.tools.approval import visible
-
     with _client(options) as client:
         run = client.find(options.id)
         try:
@@ -187,7 +186,8 @@ def _lines(run: dict[str, Any]) -> Iterable[str]:
     if run["error"]:
         yield f"  failed: {run['error']['type']}: {_plain(run['error']['message'])}"
     for question in run["inputs"]:
-        yield f"  asks: {_plain(question['prompt'])}  (request {question['request_id']})"
+        yield f"  asks (request {question['request_id']}):"
+        yield from (f"    {line}" for line in visible(question["prompt"]).split("\n"))
     if run["text"]:
         yield f"  text: {_plain(run['text'])}"
     if run["receipt"]:

@@ -11,6 +11,7 @@ from halter.core.ids import new_id
 from halter.core.lifecycle import advance
 from halter.errors import UsageError
 from halter.outcome import RunStatus
+from halter.visible import visible
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
@@ -55,8 +56,9 @@ async def ask(
     timeout: float | None,
     call_id: str | None,
 ) -> Any:
-    """See `RunContext.ask`."""
+    """See `RunContext.ask`. Nothing in what is asked is hidden from who reads it, in whatever front."""
     request_id = new_id()
+    prompt, options = visible(prompt), tuple(map(visible, options))
     asked = Asked(asyncio.get_running_loop().create_future(), kind, options, {})
     execution.inputs[request_id] = asked
     execution.write(

@@ -39,6 +39,11 @@ from halter.shown import message_of, shown
 RETRY_DELAY = 0.1  # seconds before the second attempt; twice as long before each further one
 SHORT_ERROR = 2_000  # characters that are told of any failure, however short the tool keeps its results
 DENIED = "This call was not allowed."
+LONGEST_QUESTION = 100_000  # characters; what takes more to show is not approved by anybody
+TOO_LONG_TO_ASK = (
+    "The call was not made: somebody has to approve it, and it takes {:,} characters to show what it does; {:,} are "
+    "the most. Do it in smaller parts."
+)
 TOOK_TOO_LONG = "This call took too long and was ended: part of it may have taken effect."
 RUN_STOPPED = "The run that it had started was stopped."
 _logger = logging.getLogger("halter")
@@ -214,7 +219,12 @@ class Call:
                 raise
 
     async def _refusal(self, question: str, timeout: float | None) -> str | None:
-        """Asks whether it may run: `None` if it may, else what the model is told. After a stop nobody is asked."""
+        """Asks whether it may run: `None` if it may, else what the model is told. After a stop nobody is asked.
+
+        Raises `ToolError` for what cannot be shown whole: nobody approves what they cannot see.
+        """
+        if len(question) > LONGEST_QUESTION:
+            raise ToolError(TOO_LONG_TO_ASK.format(len(question), LONGEST_QUESTION))
         request = self.execution.request()
         if request is not None:
             raise RunCancelled("stopped", cancellation=request)

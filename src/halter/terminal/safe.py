@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from halter.tools.approval import visible
+from halter.visible import visible
 
 # They join or vary the emoji before them. Terminals disagree on how wide the result is, and lines drift.
 _DROPPED: dict[int, str | None] = dict.fromkeys((0x0D, 0x200C, 0x200D, 0xFE0E, 0xFE0F))

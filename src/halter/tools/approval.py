@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, cast
@@ -14,19 +13,12 @@ import msgspec
 from halter.core.calling import call_function
 from halter.core.context import RunContext
 from halter.errors import ConfigurationError, UsageError
-from halter.tools.bounds import head_and_tail
 
 Patterns: TypeAlias = Sequence[str] | Mapping[str, str | Sequence[str]]
 Approval: TypeAlias = Literal["never", "always"] | Patterns | Callable[..., bool | Awaitable[bool]]
 Prompt: TypeAlias = Callable[..., str | Awaitable[str]]
 Subject: TypeAlias = Callable[[Mapping[str, Any]], str | None]
-LONGEST_PROMPT = 4_000  # characters
 _PARENT = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
-# Categories of Unicode that show nothing, move a terminal's cursor, or turn the direction of the text.
-_HIDING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
-# Letters and marks that show nothing either: fillers, and selectors of a variant.
-_BLANK = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0)
-_BLANKS = frozenset(map(chr, (*_BLANK, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 
 
 class Rule:
@@ -107,27 +99,11 @@ def _texts(patterns: Any, given: Any) -> tuple[str, ...]:
     return cast("tuple[str, ...]", texts)
 
 
-def visible(text: str) -> str:
-    """The text with each character written out (`\\u202e`) that shows nothing, moves the cursor or turns the direction.
-
-    Tabs and line feeds stay. For texts that a model has had its hands in.
-    """
-    return text if text.isascii() and text.isprintable() else "".join(map(_shown, text))
-
-
-def _shown(character: str) -> str:
-    if character in "\t\n" or (unicodedata.category(character) not in _HIDING and character not in _BLANKS):
-        return character
-    code = ord(character)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 async def question(name: str, arguments: Mapping[str, Any], prompt: Prompt | None, ctx: RunContext) -> str:
     """What somebody is asked. Raises `UsageError` if the tool's own prompt is no text."""
     if prompt is None:
-        shown = msgspec.json.encode(dict(arguments), enc_hook=repr).decode()
-        return visible(head_and_tail(f"May {name} be called with {shown}?", LONGEST_PROMPT))
+        return f"May {name} be called with {msgspec.json.encode(dict(arguments), enc_hook=repr).decode()}?"
     said = await call_function(ctx, prompt, **arguments)
     if not isinstance(said, str):
         raise UsageError(f"the approval_prompt of {name} must give text, not {type(said).__name__}")
-    return visible(said)
+    return said

@@ -7,7 +7,6 @@ from typing import Annotated
 from halter.core.settings import seconds
 from halter.core.tool_context import ToolContext
 from halter.errors import ToolError
-from halter.tools.approval import visible
 from halter.tools.function import FunctionTool, as_text, tool
 
 MOST_OPTIONS = 20
@@ -31,7 +30,7 @@ def ask_user(*, timeout: float | None = 600.0, name: str = "ask_user") -> Functi
         if len(choices) > MOST_OPTIONS:
             raise ToolError(f"give {MOST_OPTIONS} options at most")
         try:
-            answer = await ctx.ask(visible(question), options=choices, timeout=patience, call_id=ctx.call_id)
+            answer = await ctx.ask(question, options=choices, timeout=patience, call_id=ctx.call_id)
         except TimeoutError:
             return f"Nobody answered within {patience:g} seconds. Go on without an answer, or say what you need."
         return as_text(answer)

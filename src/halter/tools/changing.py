@@ -13,13 +13,14 @@ from typing import Any, TypeAlias
 
 from halter.core.tool_context import ToolContext
 from halter.errors import ToolError
-from halter.tools.approval import Approval, visible
+from halter.tools.approval import Approval
 from halter.tools.contents import Contents, Look, load
 from halter.tools.diff import unified
 from halter.tools.explained import explained
 from halter.tools.function import FunctionTool
 from halter.tools.replacing import Changed, check, replace
 from halter.tools.root import LinkFound, Root
+from halter.visible import visible_line
 
 Plan: TypeAlias = Callable[..., bytes]  # (seen, path, **arguments but the path) → what the file should hold
 MOST_TRIES = 20
@@ -95,7 +96,9 @@ class FileChange(FunctionTool[..., str]):
             raise explained(self._root, arguments["path"], error) from error
         planned = self._planned(held, path, arguments)
         arguments.was_shown, arguments.held = True, held
-        return f"{self.name} wants to change {visible(f'{self._root.path}/{path}')}:\n\n{_diff(path, held, planned)}"
+        return (
+            f"{self.name} wants to change {visible_line(f'{self._root.path}/{path}')}:\n\n{_diff(path, held, planned)}"
+        )
 
     def _load(self, path: str, look: Look) -> bytes | None:
         try:

@@ -19,7 +19,7 @@ from halter.core.ports import ByteSource
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, ToolError
 from halter.net.sockets import SocketSource
-from halter.tools.approval import Approval, Rule, visible
+from halter.tools.approval import Approval, Rule
 from halter.tools.function import FunctionTool
 from halter.tools.web import Web, parsed
 
@@ -88,7 +88,7 @@ class Fetch(FunctionTool[..., object]):
             if not await self._rule.asks({"url": new}, ctx) or (approved is not None and _stays(approved, URL(new))):
                 return
             question = f"{self.name} was sent on from {old} to another address. May it fetch {new}?"
-            await ctx.approve(visible(question), timeout=self.rules.approval_timeout)
+            await ctx.approve(question, timeout=self.rules.approval_timeout)
             approved = URL(new)
 
         return check
