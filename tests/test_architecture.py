@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 WORDS, MACHINES, CORE, ADAPTERS, EDGES = 1, 2, 3, 4, 5
 ROOMS = {
     **dict.fromkeys(
-        ["errors", "messages", "request", "features", "outcome", "events", "checked", "shown", "risk"], WORDS
+        ["errors", "messages", "request", "features", "outcome", "events", "checked", "shown", "visible", "risk"], WORDS
     ),
     **dict.fromkeys(
         (
