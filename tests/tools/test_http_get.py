@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -651,22 +652,59 @@ async def test_a_stop_in_the_middle_of_a_large_page_ends_at_once() -> None:
 # -- HTML that is broken on purpose
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "<!--" * 50_000,
-        "<a " * 100_000,
-        "<" * 200_000,
-        "<a " + "b=' " * 60_000,
-        "<script>" + "</scrip" * 40_000,
-        "</" * 99_999,
-    ],
-    ids=["comments", "tags", "signs", "attributes", "script", "ends"],
-)
-def test_broken_pages_take_no_time(page: str) -> None:
+# What a page repeats; or its begin, what it repeats, and what it repeats after that.
+HARMFUL: dict[str, tuple[str, str, str]] = {
+    "comments": ("", "<!--", ""),
+    "tags": ("", "<a ", ""),
+    "signs": ("", "<", ""),
+    "attributes": ("<a ", "b=' ", ""),
+    "script": ("<script>", "</scrip", ""),
+    "ends": ("", "</", ""),
+    "declarations": ("", "<!", ""),
+    "sections": ("", "<![CDATA[", ""),
+    "entities": ("", "&am", ""),
+    "numbers": ("", "&#", ""),
+    "deep": ("", "<div>", ""),
+    "hidden-deep": ("", "<svg>", "</b>" * 4),
+    "links": ("", "<a href=x>y</a>", ""),
+    "open-links": ("", "<a href=x>", "<i>"),
+    "tables": ("", "<table><tr><td>", ""),
+    "titles": ("<title>", "<b>", ""),
+    "preformatted": ("<pre>", " \n", ""),
+    "blank": ("", "<br>", ""),
+}
+
+
+def page_of(kind: str, length: int) -> str:
+    begin, repeated, then = HARMFUL[kind]
+    count = length // len(repeated)
+    return begin + repeated * count + then * count
+
+
+@pytest.mark.parametrize("kind", HARMFUL)
+def test_broken_pages_take_no_time(kind: str) -> None:
     since = time.thread_time()
-    text_of(page, "http://example.com/", lambda: None)
+    text_of(page_of(kind, 60_000), "http://example.com/", lambda: None)
     assert_within(2.0, time.thread_time() - since, "in processor time, it")
+
+
+def test_a_page_is_never_parsed_for_long_between_two_looks() -> None:
+    """So that a stop, or the time-out, ends the work within the patience with a thread."""
+    looks: list[float] = []
+    text_of(page_of("links", 100_000), "http://example.com/", lambda: looks.append(time.thread_time()))
+    longest = sorted(after - before for before, after in pairwise(looks))[-3]  # the collector may run in one or two
+    assert_within(0.1, longest, "in processor time, one piece")
+
+
+def test_links_do_not_make_a_page_many_times_longer() -> None:
+    page = "<a href=x>y</a>" * 2_000
+    text = text_of(page, f"http://example.com/{'p' * 7000}/", lambda: None)
+    assert "(http://example.com/" in text
+    assert len(text) < 3 * len(page)
+
+
+def test_an_element_that_is_closed_closes_what_is_hidden_inside() -> None:
+    assert text_of("<body><svg><object></svg>seen", "http://h/", lambda: None) == "seen"
 
 
 def test_what_is_hidden_is_not_shown_and_what_is_open_hides_nothing() -> None:
