@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
+import msgspec
+
 from halter.core.context import RunContext
 from halter.core.run import Run
 from halter.core.runnable import Runnable
+from halter.core.scrubbing import scrubbed
 from halter.core.sealing import surfaces
 from halter.errors import ConfigurationError, ToolError
-from halter.events import failure_of
+from halter.events import Failure, failure_of
 from halter.messages import Message, Text, as_messages
 from halter.outcome import CancelReason
 from halter.tools.function import as_text
@@ -71,7 +74,7 @@ def as_json(output: Any) -> str:
     """What one part has given, as text for the next. Raises `ConfigurationError` for what has no form in JSON."""
     if isinstance(output, tuple):  # what `Parallel` has collected may hold errors
         each = cast("tuple[Any, ...]", output)
-        output = [failure_of(one) if isinstance(one, BaseException) else one for one in each]
+        output = [_told(one) if isinstance(one, BaseException) else one for one in each]
     try:
         return as_text(output)
     except ToolError as error:
@@ -106,3 +109,9 @@ def keep_answer(ctx: RunContext, speaker: Run[Any]) -> None:
     is_whole = result is not None and not any(message.interrupted for message in result.messages[-1:])
     if speaker.text:
         ctx.say(Message("assistant", (Text(speaker.text),), interrupted=not is_whole))
+
+
+def _told(error: BaseException) -> Failure:
+    """A part's failure as the next one's model gets it."""
+    failure = failure_of(error)
+    return msgspec.structs.replace(failure, message=scrubbed(failure.message))

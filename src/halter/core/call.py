@@ -30,6 +30,7 @@ from halter.core.lockfree import snapshot
 from halter.core.ports import Tool
 from halter.core.resources import Resource
 from halter.core.run_token import CallToken
+from halter.core.scrubbing import scrubbed
 from halter.core.tool_context import ToolContext
 from halter.errors import RunCancelled, RunFailed, ToolError, UsageError
 from halter.messages import ToolCall, ToolResult
@@ -342,10 +343,10 @@ class Call:
                 return "cancelled", NOT_RUN
             return ("cancelled", MAY_HAVE_RUN) if self.is_over else self._ended_early()
         if isinstance(error, ToolError):
-            return "denied" if isinstance(error, Denied) else "error", self._bounded(message_of(error))
+            return "denied" if isinstance(error, Denied) else "error", self._told(message_of(error))
         if isinstance(error, Exception | asyncio.CancelledError):
             _logger.info("call %s of %s failed", self.request.id, self.request.name, exc_info=error)
-            return "error", self._bounded(_described(error))
+            return "error", self._told(_described(error))
         self.surface(error)
         return "error", type(error).__name__
 
@@ -355,8 +356,9 @@ class Call:
             self.ended.set_exception(error)
             self.ended.exception()  # looked at: after a stop nobody else will
 
-    def _bounded(self, text: str) -> str:
-        """What went wrong can be as long as any result."""
+    def _told(self, text: str) -> str:
+        """The text of an exception as the model gets it: without secrets, and no longer than any result."""
+        text = scrubbed(text)
         return text if len(text) <= SHORT_ERROR or self.tool is None else self.tool.text(text)
 
     async def _undone(self, tool: Tool, arguments: Any) -> Ending:
@@ -368,7 +370,7 @@ class Call:
                 return outcome, f"{text} What it had done was undone."
         except Exception as error:
             _logger.exception("the compensation of %s failed", self.request.name)
-            return outcome, self._bounded(f"{text} Undoing it failed: {message_of(error)}")
+            return outcome, self._told(f"{text} Undoing it failed: {message_of(error)}")
         finally:
             self._is_compensating = False
         return outcome, text
@@ -480,7 +482,7 @@ class Call:
             self.end("cancelled", NOT_RUN)
         elif (error := task.exception()) is not None:
             _logger.error("the machinery of a tool call failed; please report this", exc_info=error)
-            self.end("error", _described(error))
+            self.end("error", self._told(_described(error)))
 
     # --- too late -------------------------------------------------------------------------------------------
 
@@ -489,12 +491,12 @@ class Call:
         error = future.exception()
         if not self.is_over:
             return
-        ending: Ending = "error", self._bounded(_described(error))
+        ending: Ending = "error", self._told(_described(error))
         if error is None and self.tool is not None:
             try:
                 ending = "ok", self.tool.text(future.result())
             except Exception as unfit:
-                ending = "error", _described(unfit)
+                ending = "error", self._told(_described(unfit))
         self._late(*ending)
 
     def _late(self, outcome: events.ToolOutcome, text: str) -> None:

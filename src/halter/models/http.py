@@ -38,7 +38,7 @@ from halter.errors import (
 )
 from halter.messages import Message
 from halter.models.answer_body import Body
-from halter.models.redaction import redact
+from halter.models.redaction import redact, remember
 from halter.models.too_long import excess
 from halter.models.watch import Timeouts, Watch
 from halter.models.wire import Decoder, Wire
@@ -76,6 +76,7 @@ class Http:
 
         `allowance`: what it costs, and what the budgets over the run leave for it, by `ctx.allowance`.
         """
+        remember(request)
         attempt = 0
         while True:
             ctx.token.raise_if_cancelled()

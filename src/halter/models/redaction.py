@@ -11,6 +11,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, unquote_plus, urlsplit
 
+from halter.core import scrubbing
 from halter.core.ports import HttpRequest
 from halter.errors import ConfigurationError, ProviderError
 from halter.net.proxies import proxy_for
@@ -24,7 +25,19 @@ _HARMLESS = frozenset((
     *("referer", "http-referer", "origin", "x-title", "idempotency-key", "anthropic-version", "anthropic-beta"),
     *("openai-beta", "openai-organization", "openai-project", "x-goog-user-project", "x-amz-date"),
 ))  # fmt: skip
+MOST_REMEMBERED = 1000
+_remembered: set[tuple[str, ...]] = set()  # the headers of requests that were looked at
 _SHORTEST = 4  # characters; what is shorter is no secret, and would make holes in every message
+
+
+def remember(request: HttpRequest) -> None:
+    """Has what lets this request in kept out of the texts of exceptions that a model is told."""
+    values = tuple(request.headers.values())
+    if values not in _remembered:
+        if len(_remembered) >= MOST_REMEMBERED:
+            _remembered.clear()
+        _remembered.add(values)
+        scrubbing.remember((*_in_headers(request), *_in_query(request.url)))
 
 
 def redact(error: ProviderError, request: HttpRequest) -> None:
