@@ -753,6 +753,53 @@ async def test_an_exit_in_a_tool_surfaces_in_whoever_waits_and_never_in_the_loop
     assert (await other).text == "one two three"
 
 
+@pytest.mark.parametrize("place", ["tool", "thread", "before_tool", "after_tool", "compensate"])
+@virtual
+async def test_an_exception_of_an_unusual_kind_is_told_to_the_model_and_the_run_goes_on(place: str) -> None:
+    """As `pytest.fail` and some libraries' cancellations are: no `Exception`, and no wish to end the process."""
+
+    class Unusual(BaseException):
+        pass
+
+    class Raising(Hooks):
+        def before_tool(self, ctx: Any, call: Any) -> None:
+            if place == "before_tool":
+                raise Unusual("odd")
+
+        def after_tool(self, ctx: Any, call: Any, result: Any) -> None:
+            if place == "after_tool":
+                raise Unusual("odd")
+
+    async def raising() -> str:
+        if place == "compensate":
+            await asyncio.sleep(60)
+        if place == "tool":
+            raise Unusual("odd")
+        return "worked"
+
+    def in_thread() -> str:
+        raise Unusual("odd")
+
+    def undo() -> None:
+        raise Unusual("odd")
+
+    work = tool(in_thread if place == "thread" else raising, name="work", compensate=undo, timeout=1)
+    result = await agent_of(work, hooks=Raising()).run("hi")
+    assert result.text == "done"
+    [told] = results_in(result)
+    expected = "Undoing it failed: odd" if place == "compensate" else "Unusual: odd"
+    assert expected in told
+
+
+@virtual
+async def test_an_exit_in_a_group_of_exceptions_ends_the_run() -> None:
+    async def work() -> None:
+        raise BaseExceptionGroup("several", [ValueError("one"), BaseExceptionGroup("more", [SystemExit(3)])])
+
+    with pytest.raises(BaseExceptionGroup, match="several"):
+        await agent_of(work).run("hi")
+
+
 @virtual
 async def test_calls_with_equal_ids_without_ids_and_without_sense_have_one_result_each() -> None:
     """Fifty of one id in one answer; arguments that are no JSON, no object, too deep; a tool that is not there."""

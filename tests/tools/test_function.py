@@ -375,12 +375,22 @@ async def test_half_a_surrogate_pair_in_a_result_harms_no_event_and_no_request()
     async def fail() -> str:
         raise FileNotFoundError("bad \udcff näme")
 
-    run = Agent(Scripted((calls("give"), calls("fail")), "done"), tools=[give, fail]).run("hi")
+    async def show(ctx: ToolContext) -> None:
+        ctx.progress("bad \udcff näme")
+        await ctx.ask("bad \udcff näme?", options=("bad \udcff näme",))
+
+    run = Agent(Scripted((calls("give"), calls("fail"), calls("show")), "done"), tools=[give, fail, show]).run("hi")
+    async for event in run:
+        if isinstance(event, events.InputRequested):
+            run.answer(event.request_id, event.options[0])
     result = await run
-    assert all(events.encode(event) for event in [event async for event in run.events()])
+    written = [event async for event in run.events()]
+    assert all(msgspec.json.encode(event) for event in written), "without the fallback of `events.encode`"
+    assert [event.text for event in written if isinstance(event, events.ToolProgress)] == ["bad \ufffd näme"]
+    assert [event.prompt for event in written if isinstance(event, events.InputRequested)] == [r"bad \udcff näme?"]
     assert msgspec.json.encode(result.messages)
     parts = [part.content for part in result.messages[2].parts if isinstance(part, ToolResult)]
-    assert parts == ["bad ? näme", "FileNotFoundError: bad ? näme"]
+    assert parts == ["bad \ufffd näme", "FileNotFoundError: bad \ufffd näme", ""]
 
 
 @virtual

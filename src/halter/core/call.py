@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from halter import events
@@ -35,7 +35,7 @@ from halter.core.tool_context import ToolContext
 from halter.errors import RunCancelled, RunFailed, ToolError, UsageError
 from halter.messages import ToolCall, ToolResult
 from halter.outcome import CancelMode, CancelReason, Ended
-from halter.shown import message_of, shown
+from halter.shown import message_of, shown, well_formed
 
 RETRY_DELAY = 0.1  # seconds before the second attempt; twice as long before each further one
 SHORT_ERROR = 2_000  # characters that are told of any failure, however short the tool keeps its results
@@ -344,11 +344,11 @@ class Call:
             return ("cancelled", MAY_HAVE_RUN) if self.is_over else self._ended_early()
         if isinstance(error, ToolError):
             return "denied" if isinstance(error, Denied) else "error", self._told(message_of(error))
-        if isinstance(error, Exception | asyncio.CancelledError):
-            _logger.info("call %s of %s failed", self.request.id, self.request.name, exc_info=error)
-            return "error", self._told(_described(error))
-        self.surface(error)
-        return "error", type(error).__name__
+        if _ends_the_run(error):
+            self.surface(error)
+            return "error", type(error).__name__
+        _logger.info("call %s of %s failed", self.request.id, self.request.name, exc_info=error)
+        return "error", self._told(_described(error))
 
     def surface(self, error: BaseException) -> None:
         """`SystemExit`, `KeyboardInterrupt`: whoever waits for the run gets it."""
@@ -368,7 +368,9 @@ class Call:
         try:
             if await tool.compensate(arguments, self.context):
                 return outcome, f"{text} What it had done was undone."
-        except Exception as error:
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError | GeneratorExit) or _ends_the_run(error):
+                raise
             _logger.exception("the compensation of %s failed", self.request.name)
             return outcome, self._told(f"{text} Undoing it failed: {message_of(error)}")
         finally:
@@ -430,7 +432,7 @@ class Call:
             home.read_inbox()
 
     def _write_down(self, outcome: events.ToolOutcome, text: str) -> None:
-        text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # file names that are no UTF-8
+        text = well_formed(text)
         self.outcome = outcome
         self.result = self._result_of(outcome, text)
         self.execution.write(
@@ -511,7 +513,7 @@ class Call:
             call_id=self.request.id,
             name=self.request.name,
             outcome=outcome,
-            result=text,
+            result=well_formed(text),
             elapsed=self._elapsed(),
         )
         if execution.result is None:
@@ -530,6 +532,13 @@ class Call:
                 else:
                     run.keeping.late(late)
                 return
+
+
+def _ends_the_run(error: BaseException) -> bool:
+    """`SystemExit` and `KeyboardInterrupt`, also in a group. Any other exception of a tool is told to the model."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_ends_the_run, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+    return isinstance(error, SystemExit | KeyboardInterrupt)
 
 
 def _call_in(answer: Any) -> ToolCall:

@@ -17,6 +17,7 @@ from halter.core.context import THREAD_PATIENCE, RunContext
 from halter.core.frames import where_in_thread
 from halter.core.threads import start_in_thread
 from halter.errors import RunCancelled, UsageError
+from halter.shown import well_formed
 
 if TYPE_CHECKING:
     from halter.core.call import Call
@@ -76,7 +77,9 @@ class ToolContext(RunContext):
 
     def _write_progress(self, text: str, data: Any) -> None:
         first_seq = self._execution.log.head + 1
-        self._execution.write(events.ToolProgress, call_id=self.call_id, text=text, data=data, first_seq=first_seq)
+        self._execution.write(
+            events.ToolProgress, call_id=self.call_id, text=well_formed(text), data=data, first_seq=first_seq
+        )
 
     def so_far(self, text: str) -> None:
         """What the model is to have of this call if it is cut short: the output until then. The last word counts."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+from halter.shown import well_formed
+
 
 def read_json(data: bytes) -> Any:
     """The value. What is no text becomes U+FFFD, as WHATWG wants it of a stream. Raises `ValueError`."""
@@ -20,7 +22,7 @@ def read_json(data: bytes) -> Any:
 def without_lone_surrogates(value: Any) -> Any:
     """The value with U+FFFD for each half of a surrogate pair: no encoder takes those."""
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return well_formed(value)
     if isinstance(value, list):
         return [without_lone_surrogates(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):

@@ -63,7 +63,7 @@ class _Newest:
     def report(self, pattern: str, walk: Walk) -> str:
         if not self._heap:
             return "\n".join([f"Nothing matches {pattern!r}.", *_left_out(walk)])
-        shown = [readable(one.path) for _, one in sorted(self._heap, reverse=True)]
+        shown = [one.path for _, one in sorted(self._heap, reverse=True)]
         if self._count > len(shown):
             shown.append(f"({self._count:,} match; the newest {len(shown)} are shown: use a narrower pattern)")
         return "\n".join([*shown, *_left_out(walk)])
@@ -88,11 +88,6 @@ def _left_out(walk: Walk) -> list[str]:
     if walk.unreadable:
         notes.append(f"(Directories that may not be listed: {walk.unreadable:,}.)")
     return notes
-
-
-def readable(path: str) -> str:
-    """A path whose name is no UTF-8, as text that JSON can carry."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 # --- lines by an expression ---------------------------------------------------------------------------------
@@ -164,7 +159,7 @@ class _Search:
         hits = list(self._hits(rows))
         if not hits:
             return []
-        path = readable(place.path)
+        path = place.path
         return [path] if self._query.files_only else [path, *_shown(rows, hits, self._query.context), ""]
 
     def _hits(self, rows: list[str]) -> Generator[tuple[int, int]]:
