@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -16,7 +19,7 @@ from halter.net.sockets import SocketSource
 from halter.testing.wire_probe import WireProbe
 
 from ..bounds import assert_within
-from .adapters import Adapter
+from .adapters import ADAPTERS, Adapter
 from .descriptors import sockets_to
 
 WHOLE = "".join(f"t{index} " for index in range(20))
@@ -130,6 +133,45 @@ async def test_a_stop_that_races_the_natural_end_never_touches_the_next_run(
         assert not [event async for event in b.events() if isinstance(event, events.ModelRetry)]
     connections = [record.connection for record in wire.requests()]
     assert len(set(connections)) < len(connections)  # and connections were used again
+    assert reported == []
+
+
+@pytest.mark.scenario("A9", "E53")
+@pytest.mark.loops
+async def test_stops_from_threads_that_race_the_end_never_touch_the_next_run(
+    wire: WireProbe, quiet_loop: Quiet
+) -> None:
+    """Four threads stop runs as these end and as others take their connections: what is not stopped is whole."""
+    reported = quiet_loop()
+    agent = ADAPTERS[0].agent(wire.url("steady(3,0.2)"), source=SocketSource(connections=4))
+    ready: SimpleQueue[Run[Any] | None] = SimpleQueue()
+
+    def stop_them() -> None:
+        while (run := ready.get()) is not None:
+            run.cancel()
+
+    threads = [threading.Thread(target=stop_them) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    ended: Counter[str] = Counter()
+    for _ in range(60):
+        stopped = [agent.run("a").start() for _ in range(4)]
+        whole = [agent.run("b").start() for _ in range(4)]
+        async for event in stopped[0].events():
+            if isinstance(event, events.TextDelta) and event.text.endswith("t2 "):
+                break
+        for run in stopped:
+            ready.put(run)
+        ended.update([(await run.finished()).status for run in stopped])
+        for run in whole:
+            assert (await asyncio.wait_for(run.finished(), 10)).text == "t0 t1 t2 "
+            assert not [event async for event in run.events() if isinstance(event, events.ModelRetry)]
+    for _ in threads:
+        ready.put(None)
+    for thread in threads:
+        thread.join()
+    assert ended["failed"] == 0
+    assert min(ended["completed"], ended["cancelled"]) > 0, ended
     assert reported == []
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from halter import CancellationToken, CancelReason, Run, cancel_on_signals
+from halter import CancellationToken, CancelReason, Run, cancel_on_signals, events
 from halter.testing.wire_probe import WireProbe
 
 from ..bounds import T, assert_within
@@ -237,3 +237,30 @@ async def test_a_cancelled_observer_stops_nothing(wire: WireProbe, adapter: Adap
     assert (await run).text == "".join(f"t{index} " for index in range(50))
     (record,) = wire.requests()
     assert record.finished_at is not None
+
+
+# --- a thread needs no loop ----------------------------------------------------------------------------------
+
+
+@pytest.mark.scenario("B12")
+@pytest.mark.loops
+async def test_a_stop_from_a_thread_closes_the_socket_while_the_loop_is_busy(wire: WireProbe, adapter: Adapter) -> None:
+    """The loop stands still in somebody's callback: the provider sees the close during that time, not after it."""
+    run = adapter.agent(wire.url("stall(1)")).run("count").start()
+    await wire.awaited("token")
+    seen = threading.Event()
+
+    def stop_and_look() -> None:
+        run.cancel()
+        wire.wait("closed")
+        seen.set()
+
+    thread = threading.Thread(target=stop_and_look)
+    thread.start()
+    assert seen.wait(10), "the provider saw no close while the loop stood still"
+    result = await run.finished()
+    thread.join()
+    assert result.is_cancelled
+    assert result.receipt is not None
+    assert result.receipt.confirmed
+    assert not [event async for event in run.events() if isinstance(event, events.ModelRetry)]

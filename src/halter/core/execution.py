@@ -349,10 +349,10 @@ class Execution:
         if home is not None:
             if home.is_paused_here:
                 stopping.sever(self)  # nobody knows when this loop runs again
-            if not home.wake(lambda: stopping.on_request(self)):
+            if home.wake(lambda: stopping.on_request(self)):
+                stopping.sever(self)  # only now: the loop must come to the stop before it sees that its sockets ended
+            else:
                 stopping.lose(self)
-            elif home.is_here:
-                stopping.sever(self)  # the loop comes to the rest before it can see that its sockets have ended
             return
         me = object()
         if self.claims.setdefault("starter", me) is me:

@@ -102,7 +102,7 @@ def _reached(execution: Execution, mode: CancelMode) -> Iterator[Execution]:
 
 
 def sever(execution: Execution) -> None:
-    """Ends the traffic of a run that is asked to stop, in its loop's own thread while the loop does not run."""
+    """Ends the traffic of a run that is asked to stop, at once, in whatever thread asks for it."""
     request = execution.request()
     if request is not None and request.mode.cuts:
         _sever(execution, request.mode)

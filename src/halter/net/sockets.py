@@ -2,8 +2,9 @@
 
 1. A stop is `shutdown(SHUT_RDWR)` on the raw socket and `transport.abort()`, never a close that waits. 2. A raw socket
 is known before it connects; which transport serves which run is known on reuse, and forgotten at the instant when the
-connection goes back to the pool: a stop never poisons another's. 3. Names are looked up in threads of our own. 4. Bytes
-that come before a request was written are nobody's answer: they end their connection.
+connection goes back to the pool: a stop never poisons another's, though it may come from any thread. 3. Names are
+looked up in threads of our own. 4. Bytes that come before a request was written are nobody's answer: they end their
+connection.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import errno
 import io
 import socket
 import ssl
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -67,7 +69,7 @@ class SocketSource:
             if exchange.response.status == PROXY_REFUSED:
                 raise _refused_by_proxy(request)
             _check_encoding(request.label, exchange.response.headers.get("Content-Encoding", ""))
-            yield _Body(exchange.response, request.label)
+            yield _Body(exchange.response, exchange, request.label)
         except aiohttp.ClientHttpProxyError as error:
             if error.status == PROXY_REFUSED:
                 raise _refused_by_proxy(request) from error
@@ -149,10 +151,11 @@ def _unread_encoding(label: str, said: str) -> MalformedStream:
 class _Body:
     """An aiohttp response as a `ByteStream`."""
 
-    __slots__ = ("_label", "_response", "headers", "status")
+    __slots__ = ("_exchange", "_label", "_response", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, label: str) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, exchange: _Exchange, label: str) -> None:
         self._response = response
+        self._exchange = exchange
         self._label = label
         self.status: int = response.status
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
@@ -166,9 +169,12 @@ class _Body:
         # A compressed body grows as it is read: aiohttp has to count it.
         pump = _Pump(self._response.content, take, protocol, counted="content-encoding" in self.headers)
         try:
-            return await pump.paused
+            is_paused = await pump.paused
         finally:
             pump.detach()
+        if not is_paused and self._exchange.is_severed:  # a body that ends with its connection looks complete
+            raise ConnectionFailed(f"{self._label}: the run was stopped before its answer had ended")
+        return is_paused
 
 
 class _Handed(aiohttp.StreamReader):
@@ -396,6 +402,8 @@ class _Exchange:
         self.is_proxied = proxy_for(request.url) is not None
         self.response: aiohttp.ClientResponse | None = None
         self.opened: list[socket.socket] = []  # raw sockets that this request has made
+        self.is_severed = False
+        self._in_use = threading.Lock()  # its sockets; never waited for, as a stop comes in signal handlers too
         self._raw: socket.socket | None = None
         self._protocol: ResponseHandler | None = None
         self._loop = asyncio.get_running_loop()
@@ -408,13 +416,29 @@ class _Exchange:
         self._protocol = connection.protocol
         self.progress.sending()
 
-    def give_back(self) -> None:
-        """The answer has been read to its end: the connection is the next one's."""
-        self._raw = self._protocol = None
-        self.opened.clear()
+    def give_back(self) -> bool:
+        """The answer has been read to its end: the connection is the next one's. False if a stop has ended it."""
+        if self.is_severed or not self._in_use.acquire(blocking=False):
+            return False
+        try:
+            if self.is_severed:
+                return False
+            self._raw = self._protocol = None
+            self.opened.clear()
+            return True
+        finally:
+            self._in_use.release()
 
     def sever(self) -> None:
-        """Ends the traffic on its sockets; from any thread."""
+        """Ends the traffic on its sockets; from any thread. Does nothing while they are given back."""
+        if self._in_use.acquire(blocking=False):
+            try:
+                self._shut_down()
+            finally:
+                self._in_use.release()
+
+    def _shut_down(self) -> None:
+        self.is_severed = True
         for raw in (self._raw, *self.opened):
             if raw is not None:
                 try:
@@ -426,7 +450,7 @@ class _Exchange:
         """Ends the socket now; done when the transport has said that it is lost."""
         protocol = self._protocol
         closed = protocol.closed if protocol is not None else None  # made lazily, and only while connected
-        self.sever()
+        self._shut_down()  # a thread that is about to do it finds a closed socket
         if protocol is not None and protocol.transport is not None:
             protocol.transport.abort()
         if closed is not None:
@@ -449,7 +473,7 @@ class _Exchange:
         if self._protocol is not None:
             self.abort()
         else:
-            self.sever()
+            self._shut_down()
             self._look()
         if self.response is not None:
             self.response.close()
@@ -587,11 +611,9 @@ class _Connector(aiohttp.TCPConnector):
     def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
         """What does not go back to the pool is aborted here: left to aiohttp, it would be closed, and wait."""
         exchange = self._serving.pop(protocol, None)
-        if exchange is not None:
-            if should_close or protocol.should_close:
-                exchange.abort()
-            else:
-                exchange.give_back()
+        if exchange is not None and (should_close or protocol.should_close or not exchange.give_back()):
+            should_close = True
+            exchange.abort()
         super()._release(key, protocol, should_close=should_close)
         if isinstance(protocol, _Handler):
             protocol.was_asked = False
