@@ -15,10 +15,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def add_serve(command: argparse.ArgumentParser) -> None:
-    """Adds the options of `halter serve`. Each can be given as HALTER_… in the environment too."""
+    """Adds the options of `halter serve`. Each can be given as `HALTER_…` in the environment too."""
     command.description = (
         "Serves every agent, crew, team and flow of a module over HTTP: start, stream, resume, answer and stop runs. "
-        "Each option can be given in the environment as well: HALTER_PORT for --port, and so on."
+        "Each option can be given in the environment as well: HALTER_PORT=9000 for --port 9000, HALTER_OTEL=1 for "
+        "--otel, HALTER_ALLOW_HOST=a.example,b.example for several names."
     )
     command.epilog = (
         "examples:  halter serve app.py   |   halter serve package.module:poet --keys keys.json --host 0.0.0.0"
@@ -26,13 +27,9 @@ def add_serve(command: argparse.ArgumentParser) -> None:
     command.add_argument("target", help="app.py, app.py:name, package.module or package.module:name")
     for name, default, metavar, text in _OPTIONS:
         command.add_argument(f"--{name}", default=_environment(name, default), metavar=metavar, help=text)
-    command.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="answer to this Host as well"
-    )
-    command.add_argument("--no-keys", action="store_true", help="let anyone on other machines do anything")
-    command.add_argument("--otel", action="store_true", default=_asks_for_traces(), help=_OTEL)
-    command.add_argument("--otel-content", action="store_true", help="put inputs, answers and results into the traces")
-    command.add_argument("--reload", action="store_true", help="restart when a Python file changes; for development")
+    command.add_argument("--allow-host", action="append", metavar="NAME", help="answer to this Host as well")
+    for name, text in _SWITCHES:
+        command.add_argument(f"--{name}", action="store_true", default=None, help=text)
     command.set_defaults(command=_serve)
 
 
@@ -55,14 +52,17 @@ _OPTIONS = (
 )
 
 
-_OTEL = "send traces by OTLP over HTTP; the default where OTEL_EXPORTER_OTLP_ENDPOINT is set"
+_SWITCHES = (
+    ("no-keys", "let anyone on other machines do anything"),
+    ("otel", "send traces by OTLP over HTTP; the default where OTEL_EXPORTER_OTLP_ENDPOINT is set"),
+    ("otel-content", "put inputs, answers and results into the traces"),
+    ("reload", "restart when a Python file changes; for development"),
+)
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 def _asks_for_traces() -> bool:
-    """Whether the environment asks for traces, and OpenTelemetry is here to make them."""
-    if os.environ.get("HALTER_OTEL", "0") not in ("", "0"):
-        return True
+    """Whether OpenTelemetry's own variables ask for traces, and it is here to make them."""
     return any(map(os.environ.get, _ENDPOINTS)) and _has_exporter()
 
 
@@ -74,10 +74,38 @@ def _has_exporter() -> bool:
 
 
 def _environment(name: str, default: str | None) -> str | None:
-    return os.environ.get(f"HALTER_{name.upper().replace('-', '_')}", default)
+    return os.environ.get(_variable(name), default)
+
+
+def _variable(name: str) -> str:
+    return f"HALTER_{name.upper().replace('-', '_')}"
+
+
+def _complete(options: argparse.Namespace) -> None:
+    """Takes what the command line does not say from the environment. Raises `ConfigurationError`."""
+    if options.allow_host is None:
+        options.allow_host = [
+            host for name in (_environment("allow-host", "") or "").split(",") if (host := name.strip())
+        ]
+    for name, _ in _SWITCHES:
+        field = name.replace("-", "_")
+        if getattr(options, field) is None:
+            setattr(options, field, _is_on(name))
+
+
+def _is_on(name: str) -> bool:
+    given = (_environment(name, None) or "").strip().lower()
+    if not given and name == "otel":
+        return _asks_for_traces()
+    if given in ("1", "true", "yes", "on"):
+        return True
+    if given in ("", "0", "false", "no", "off"):
+        return False
+    raise ConfigurationError(f"{_variable(name)} must be 1 or 0, not {given!r}")
 
 
 def _serve(options: argparse.Namespace) -> int:
+    _complete(options)
     if options.reload:
         return _reload()
     return _serve_once(options)
@@ -88,6 +116,7 @@ def _reload() -> int:
     from watchfiles import PythonFilter, run_process
 
     arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
+    os.environ[_variable("reload")] = "0"  # of the command that is run
     command = " ".join(_quoted(each) for each in (sys.executable, "-m", "halter", *arguments))
     run_process(".", target=command, target_type="command", watch_filter=PythonFilter())
     return 0
