@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from halter import Agent, Message
@@ -56,6 +59,29 @@ def test_after_a_restart_it_starts_nothing_either(serve: Serve, tmp_path: Path, 
     assert again.status_code == 200, again.text
     assert "One." in again.text
     assert texts(served) == ["Hello", "Hi", "Go.", "One."]
+
+
+@pytest.mark.parametrize(("path", "body"), FRONTS)
+def test_requests_of_one_id_at_one_instant_start_one_run(serve: Serve, tmp_path: Path, path: str, body: Any) -> None:
+    """Each would take the session back to the question, and stop what another of them has begun."""
+    model = Scripted("-", "One.")
+    served = serve(Agent(model, name="agent"), sessions=Sessions(str(tmp_path / "sessions.db")))
+    served.client.post(path, json={**body, "run_id": "q"} if "run_id" in body else {**body, "runId": "q"})
+    body = {**body, "trigger": "regenerate-message"} if "run_id" in body else body
+    together = threading.Barrier(4)
+
+    def post(_: int) -> httpx.Response:
+        with httpx.Client(base_url=served.url, timeout=20) as client:
+            together.wait(20)
+            return client.post(path, json=body)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(post, range(4)))
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert len({answer.text for answer in answers}) == 1
+    assert texts(served) == ["Hello", "Hi", "Go.", "One."]
+    assert served.run("r")["status"] == "completed"
+    assert {run["id"] for run in served.client.get("/v1/runs").json()["runs"]} == {"q", "r"}
 
 
 @pytest.mark.parametrize("limits", [Limits(streams=0), Limits(runs=0)])

@@ -99,6 +99,23 @@ def test_a_key_does_only_what_its_scopes_say(serve: Serve, keys: KeyFile) -> Non
     assert served.client.post("/v1/runs/x/cancel", headers=stopper).status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/v1/sessions/chat", "/v1/conversations/chat", "/v1/users/ann", "/v1/responses/r"])
+def test_without_the_scope_stop_nothing_is_deleted_that_still_runs(
+    serve: Serve, agent_on: AgentOn, wire: WireProbe, keys: KeyFile, path: str
+) -> None:
+    served = serve(agent_on("stall"), auth=keys)
+    runner, stopper = headers(keys, "red", "run", "read"), headers(keys, "red", "stop", "read")
+    body = {"agent": "agent", "input": "Go.", "id": "r", "session": "chat", "user": "ann"}
+    assert served.client.post("/v1/runs", json=body, headers=runner).status_code == 201
+    wire.wait("token")
+    refused = served.client.delete(path, headers=runner)
+    assert refused.status_code == 403
+    assert "lacks the scope 'stop'" in refused.text
+    assert served.client.get("/v1/runs/r", headers=runner).json()["status"] == "running"
+    served.client.post("/v1/runs/r/cancel?wait=5", headers=stopper)
+    assert served.client.delete(path, headers=runner).status_code in (200, 204)
+
+
 def test_a_file_of_keys_holds_no_key_and_is_its_owners(keys: KeyFile, tmp_path: Path) -> None:
     key = keys.add("anna", tenant="red")
     path = tmp_path / "keys.json"

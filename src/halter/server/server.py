@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from halter.core.budget import Budget
 from halter.core.ids import new_id
 from halter.core.run import Run
 from halter.core.runnable import Runnable
-from halter.errors import BusyError, ConfigurationError
+from halter.errors import BusyError, ConfigurationError, SessionBusy
 from halter.messages import Message
 from halter.outcome import Cancellation, CancelMode, CancelReason
 from halter.server.audit import AuditLog
@@ -78,6 +79,7 @@ class Server:
         self.metrics = Metrics(store)
         store.on_ended = self._ended
         self.is_draining = False
+        self.starting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by the id of a run
         self.readiness = Readiness(sessions)
         self.on_drained: Callable[[], object] = lambda: None  # called when all runs are over, before the process ends
         self.on_forced: Callable[[], object] = lambda: None  # called when the process is to end without waiting
@@ -299,22 +301,42 @@ class Server:
             raise Problem(403, f"the reason {reason!r} needs the scope 'admin'", code="forbidden")
         return Cancellation(reason=CancelReason(reason), mode=CancelMode(mode), actor=principal.actor, message=message)
 
+    @staticmethod
+    def check_may_stop(who: Principal, doing: str) -> None:
+        """Raises `Problem` 403 if the key lacks the scope `stop`. `doing`: the request that stops a run."""
+        if "stop" not in who.scopes:
+            raise Problem(403, f"{doing} stops its run: this key lacks the scope 'stop'", code="forbidden")
+
     async def delete_session(self, who: Principal, id: str) -> bool:
-        """Stops a session's runs, and deletes it and all that is known of them; False if there is none."""
-        is_deleted = await self.sessions.delete(self.names(who.tenant).stored(id))
+        """Stops a session's runs, and deletes it and all that is known of them; False if there is none.
+
+        Raises `Problem` 403 if there is a run to stop, and the key lacks that scope.
+        """
+        stored = self.names(who.tenant).stored(id)
+        try:
+            is_deleted = await self.sessions.delete(stored, stop="stop" in who.scopes)
+        except SessionBusy:
+            self.check_may_stop(who, f"to delete session {id!r}")
+            raise
         if is_deleted:
             await self._forget(RunFilter(tenant=who.tenant, session=id, limit=MOST_AT_ONCE))
             self.record(who, "session.delete", id, "deleted")
         return is_deleted
 
     async def delete_user(self, who: Principal, user: str) -> int:
-        """Stops a user's runs, and deletes all that is kept of the user; how many sessions it were."""
+        """Stops a user's runs, and deletes all that is kept of the user; how many sessions it were.
+
+        Raises `Problem` 403 if there is a run to stop, and the key lacks that scope.
+        """
         stop = Cancellation(reason=CancelReason.USER_STOP, actor=who.actor, message="the user is being deleted")
         of_user = RunFilter(tenant=who.tenant, user=user, limit=MOST_AT_ONCE)
-        for info in await self.store.list(replace(of_user, is_live_only=True)):
-            self.record_stop(who, info.plan.key, stop, await self.store.cancel(info.plan.key, stop))
         names = self.names(who.tenant)
         theirs = await self.sessions.list(prefix=names.prefix, user=names.stored(user), limit=MOST_AT_ONCE)
+        live = await self.store.list(replace(of_user, is_live_only=True))
+        if live or any(session.holder is not None for session in theirs):
+            self.check_may_stop(who, f"to delete user {user!r}")
+        for info in live:
+            self.record_stop(who, info.plan.key, stop, await self.store.cancel(info.plan.key, stop))
         deleted = await self.sessions.delete_user(names.stored(user))
         for session in theirs:  # runs on them whose start did not name the user
             await self._forget(RunFilter(tenant=who.tenant, session=names.bare(session.id), limit=MOST_AT_ONCE))

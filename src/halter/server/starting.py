@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, TypeVar
 
 from starlette.types import Receive
@@ -65,6 +66,15 @@ async def find_earlier(server: Server, body: StartBody, who: Principal, extras: 
     if info.plan.fingerprint not in ("", fingerprint(body, extras)):
         raise id_conflict(key.id)
     return info
+
+
+def one_start(server: Server, body: StartBody) -> AbstractAsyncContextManager[object]:
+    """Within this block no other request that starts a run of this id looks for it, prepares or starts it.
+
+    Two requests with one id at one instant else both find no run, and the second one takes back what the first has
+    begun. Ids are shared by tenants, and so is the block.
+    """
+    return nullcontext() if body.id is None else server.starting.setdefault(body.id, asyncio.Lock())
 
 
 async def find_started(server: Server, body: StartBody, who: Principal, extras: Extras = NOTHING) -> RunInfo | None:

@@ -8,6 +8,7 @@ the same run goes on. Tools of the client are left to it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Depends, Path
@@ -21,7 +22,7 @@ from halter.request import ToolSpec
 from halter.server.bodies import Identifier, RunOptions, StartBody
 from halter.server.extras import NOTHING, Extras
 from halter.server.fronts.ag_ui_frames import JOINT, AgUiFormat
-from halter.server.fronts.chats import answer, answered, attachment, known_agent
+from halter.server.fronts.chats import answer, answered, attachment, client_words, known_agent
 from halter.server.names import Names
 from halter.server.port import RunInfo, RunKey
 from halter.server.principal import Principal
@@ -186,7 +187,7 @@ def ag_ui_router(server: Server) -> APIRouter:
         )
         tools = [each.name for each in body.tools]
         info = await answered(
-            server, who, asked, messages, again=None, tools=tools, extras=_extras(server, agent, body)
+            server, who, asked, messages, again=None, tools=tools, extras=_extras(server, agent, body, messages)
         )
         return await _stream(server, info.plan.key, body)
 
@@ -210,16 +211,16 @@ async def _stream(server: Server, key: RunKey, body: RunAgentInput, answered: fr
     return await run_stream(server, key, events, cursor=Cursor(0))
 
 
-def _extras(server: Server, agent: str, body: RunAgentInput) -> Extras:
+def _extras(server: Server, agent: str, body: RunAgentInput, messages: Sequence[Message]) -> Extras:
     """What the client's request adds to an agent; other runnables have no tools or instructions to add to."""
     if not isinstance(server.runnable(agent), Agent):
         return NOTHING
-    told = "\n".join(f"- {each.description}: {each.value}" for each in body.context)
     tools = [
         ToolSpec(name=each.name, description=each.description, parameters=each.parameters or dict(NO_ARGUMENTS))
         for each in body.tools
     ]
-    return Extras(instructions=f"Context of the application:\n{told}" if told else "", tools=tuple(tools))
+    context = [{"description": each.description, "value": each.value} for each in body.context]
+    return Extras(instructions=client_words(server, agent, messages, context), tools=tuple(tools))
 
 
 async def _go_on(server: Server, who: Principal, body: RunAgentInput) -> Response:
@@ -252,8 +253,7 @@ async def _answer(server: Server, who: Principal, info: RunInfo, request_id: str
     if is_approval:
         return await answer(server, who, key, request_id, False)
     if any(each.request_id == request_id for each in info.inputs):
-        if "stop" not in who.scopes:
-            raise Problem(403, "to cancel a question stops its run: this key lacks the scope 'stop'", code="forbidden")
+        server.check_may_stop(who, "to cancel a question")
         stop = Cancellation(reason=CancelReason.USER_STOP, actor=who.actor, message="a question was cancelled")
         server.record_stop(who, key, stop, await server.store.cancel(key, stop))
     return True

@@ -17,9 +17,10 @@ from starlette.responses import Response
 from halter.errors import SessionNotFound
 from halter.messages import Message, Text
 from halter.server.bodies import ID, Identifier, RunOptions, StartBody
+from halter.server.extras import Extras
 from halter.server.fronts.ai_sdk_frames import AiSdkFormat
 from halter.server.fronts.ai_sdk_history import before_the_answer, ui_messages
-from halter.server.fronts.chats import answer, answered, attachment, known_agent, live_runs
+from halter.server.fronts.chats import answer, answered, attachment, client_words, known_agent, live_runs
 from halter.server.names import Names
 from halter.server.port import RunKey
 from halter.server.principal import Principal
@@ -118,7 +119,8 @@ def ai_sdk_router(server: Server) -> APIRouter:
             stream=True,
             **body.model_dump(include=set(RunOptions.model_fields)),
         )
-        info = await answered(server, who, asked, messages, again=is_again)
+        extras = Extras(instructions=client_words(server, agent, messages))
+        info = await answered(server, who, asked, messages, again=is_again, extras=extras)
         return await _stream(server, info.plan.key)
 
     @router.get(

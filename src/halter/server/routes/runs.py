@@ -18,7 +18,7 @@ from halter.server.problems import ProblemRoute
 from halter.server.routes.answers import Limit, OfSession, OfTag, OfUser, problems, run_response
 from halter.server.run_stream import no_run, run_stream
 from halter.server.server import Server
-from halter.server.starting import find_earlier, start, until_over
+from halter.server.starting import find_earlier, one_start, start, until_over
 from halter.server.stream import Cursor, cursor_of
 from halter.server.views import AgentListView, AgentView, RunListView, RunView
 
@@ -70,9 +70,10 @@ def runs_router(server: Server) -> APIRouter:
         format: Format = "halter",
     ) -> Any:
         """Starts a run. The same `id` and body again start nothing, and answer with the run as it is."""
-        if (earlier := await _earlier(server, body, request, who, format)) is not None:
-            return earlier
-        begun = await start(server, body, who, is_waiting=wait > 0)
+        async with one_start(server, body):
+            if (earlier := await _earlier(server, body, request, who, format)) is not None:
+                return earlier
+            begun = await start(server, body, who, is_waiting=wait > 0)
         if body.stream:
             return await run_stream(server, begun.info.plan.key, format, cursor=Cursor(0))
         return await _started(server, begun, request, wait)

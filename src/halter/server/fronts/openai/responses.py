@@ -136,8 +136,14 @@ async def cancel_response(server: Server, id: str, who: Principal) -> Response:
 
 
 async def delete_response(server: Server, id: str, who: Principal) -> Response:
-    """Stops the response's run and forgets it, with its session if that has no other. Raises `Problem` 404."""
+    """Stops the response's run and forgets it, with its session if that has no other.
+
+    Raises `Problem` 404, and 403 if there is a run to stop and the key lacks that scope.
+    """
     plan = await plan_of(server, id, who)
+    info = await server.store.get(plan.key)
+    if info is not None and info.is_live:
+        server.check_may_stop(who, f"to delete response {id!r}")
     stop = server.cancellation(who, mode="immediate", reason="user_stop", message="the response is being deleted")
     answer = await server.store.cancel(plan.key, stop)
     server.record_stop(who, plan.key, stop, answer)

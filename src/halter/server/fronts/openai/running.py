@@ -18,7 +18,7 @@ from halter.server.principal import Principal
 from halter.server.problems import Problem
 from halter.server.run_stream import no_run
 from halter.server.server import Server
-from halter.server.starting import find_earlier, start, until_over
+from halter.server.starting import find_earlier, one_start, start, until_over
 
 A_DAY = 86_400.0  # seconds: as long as a client may wait
 F = TypeVar("F", bound=RuledFormat)
@@ -36,11 +36,12 @@ def start_body(**fields: Any) -> StartBody:
 
 async def begun_run(server: Server, body: StartBody, who: Principal, extras: Extras) -> RunPlan:
     """The plan of the run, which has begun. Its client's leaving stops it, unless the body says otherwise."""
-    earlier = await find_earlier(server, body, who, extras)
-    if earlier is not None:
-        return earlier.plan
-    begun = await start(server, body, who, is_waiting=not body.stream, extras=extras)
-    return begun.info.plan
+    async with one_start(server, body):
+        earlier = await find_earlier(server, body, who, extras)
+        if earlier is not None:
+            return earlier.plan
+        begun = await start(server, body, who, is_waiting=not body.stream, extras=extras)
+        return begun.info.plan
 
 
 async def plan_of(server: Server, id: str, who: Principal) -> RunPlan:
