@@ -164,13 +164,19 @@ class Agent(Runnable[T]):
         self._check_features()
 
     def _check_features(self) -> None:
-        features = getattr(self.model, "features", None)
-        if isinstance(features, Features):
+        features = self.features
+        if features is not None:
             tools, choice = self.toolbox.specs, self.tool_choice
             features.check(self.model.name, self.settings, tools=tools, tool_choice=choice, output=self.schema)
         check = getattr(self.model, "check_definition", None)
         if callable(check):
             check(self.settings, tools=self.toolbox.specs, tool_choice=self.tool_choice)
+
+    @property
+    def features(self) -> Features | None:
+        """What its model can do, if the model says so."""
+        found = getattr(self.model, "features", None)
+        return found if isinstance(found, Features) else None
 
     @property
     def model_name(self) -> str | None:

@@ -5,19 +5,25 @@ It is checked when a model or an agent is made, so that a run never finds out ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 
 import msgspec
 
 from halter.errors import ConfigurationError
-from halter.messages import File, Image, Message
+from halter.messages import File, Image, Message, ToolResult
 from halter.request import OnlyTool, OutputSchema, Settings, ToolChoice, ToolSpec
+
+WEB_IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))  # all that OpenAI and Anthropic read
+NO_DOCUMENTS = ("audio/", "video/", "image/")
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What an adapter has words for. `settings`: the names of the fields of `Settings` that it sends.
 
-    `images`, `files`: as parts of a user's message. `tools`; `tool_choice`: `required`, or one by name.
+    `images`, `files`: as parts of a user's message, and returned by tools. `image_types`: the media types of images
+    that are sent as bytes, if not all; `refused_files`: beginnings of media types that no file may have.
+    `tools`; `tool_choice`: `required`, or one by name.
     `output`: answers held to a schema. Whether the very model behind the name does it too, its provider says.
     `other_name`: the prefix by which the same models have other settings, if there is one.
     """
@@ -25,6 +31,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     settings: frozenset[str]
     images: bool = False
     files: bool = False
+    image_types: frozenset[str] | None = None
+    refused_files: tuple[str, ...] = ()
     tools: bool = False
     tool_choice: bool = False
     output: bool = False
@@ -73,14 +81,37 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"{model} cannot hold its answer to a schema: leave output out")
 
     def check_parts(self, model: str, messages: Iterable[Message]) -> None:
-        """Raises `ConfigurationError` for an image or a file that `model` has no word for, or that no user has sent."""
+        """Raises `ConfigurationError` for an image or a file that `model` refuses, or that no user or tool has sent."""
         for message in messages:
             for part in message.parts:
-                if isinstance(part, Image | File):
-                    self._check_part(model, message, "images" if isinstance(part, Image) else "files")
+                if isinstance(part, ToolResult):
+                    for attached in part.attachments:
+                        self.check_part(model, attached)
+                elif isinstance(part, Image | File):
+                    self.check_part(model, part)
+                    if message.role != "user":
+                        kind = "images" if isinstance(part, Image) else "files"
+                        raise ConfigurationError(
+                            f"{kind} are parts of a user's message, not of one with the role {message.role!r}"
+                        )
 
-    def _check_part(self, model: str, message: Message, kind: str) -> None:
+    def check_part(self, model: str, part: Image | File) -> None:
+        """Raises `ConfigurationError` for an image or a file that `model` refuses."""
+        kind = "images" if isinstance(part, Image) else "files"
         if not getattr(self, kind):
             raise ConfigurationError(f"{model} takes no {kind}: leave them out, or ask another model")
-        if message.role != "user":
-            raise ConfigurationError(f"{kind} are parts of a user's message, not of one with the role {message.role!r}")
+        sent = media_type_of(part)
+        if isinstance(part, Image):
+            if sent is not None and self.image_types is not None and sent not in self.image_types:
+                taken = ", ".join(sorted(self.image_types))
+                raise ConfigurationError(f"{model} takes images of the types {taken}, not {sent}: convert it")
+        elif sent is not None and sent.startswith(self.refused_files):
+            raise ConfigurationError(f"{model} takes documents as files, not {sent}: ask another model")
+
+
+def media_type_of(part: Image | File) -> str | None:
+    """The media type of bytes that are sent along, also as a `data:` URL; `None` for what the provider fetches."""
+    if part.url is not None and part.url[:5].lower() == "data:":
+        named = re.match(r"[^;,]*", part.url[5:])
+        return (named[0] if named else "").strip().lower() or part.media_type
+    return None if part.data is None else (part.media_type or "").partition(";")[0].strip().lower()

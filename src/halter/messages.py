@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -75,14 +75,6 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", gc=False, omit_defa
     incomplete: bool = False
 
 
-class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", gc=False):
-    """What came of the call with the id `call_id`."""
-
-    call_id: str
-    content: str
-    is_error: bool = False
-
-
 class Image(msgspec.Struct, frozen=True, tag="image"):
     """A picture: its bytes, or a URL that the provider fetches. Raises `ConfigurationError` for neither or both.
 
@@ -132,6 +124,15 @@ class File(msgspec.Struct, frozen=True, tag="file"):
 def _one_of(what: str, **given: object) -> None:
     if sum(value is not None for value in given.values()) != 1:
         raise ConfigurationError(f"{what} takes exactly one of {', '.join(given)}")
+
+
+class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", gc=False):
+    """The result of the call with the id `call_id`. `attachments`: images and files that the tool returned."""
+
+    call_id: str
+    content: str
+    is_error: bool = False
+    attachments: tuple[Image | File, ...] = ()
 
 
 class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
@@ -221,9 +222,17 @@ def checked_message(given: Any) -> Message:
             if not isinstance(getattr(part, field), str):
                 found = type(getattr(part, field)).__name__
                 raise ConfigurationError(f"{field} of a {type(part).__name__} must be text, not {found}")
+        if isinstance(part, ToolResult) and not _are_attachments(part.attachments):
+            raise ConfigurationError("attachments of a ToolResult must be a tuple of Image and File")
     if given.usage is not None:
         checked_usage(given.usage)
     return given
+
+
+def _are_attachments(given: Any) -> bool:
+    return given == () or (
+        isinstance(given, tuple) and all(isinstance(each, Image | File) for each in cast("tuple[Any, ...]", given))
+    )
 
 
 def checked_usage(given: Any) -> Usage:

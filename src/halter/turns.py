@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from halter import checked, events
@@ -147,6 +148,7 @@ class Turns:
     async def _call(self, calls: Sequence[ToolCall]) -> Agent[Any] | str | None:
         """Runs these calls of an answer; to whom one of them has handed over, if any."""
         agent = self.agent
+        features = agent.features
         results = await call_tools(
             self.ctx,
             calls,
@@ -154,6 +156,7 @@ class Turns:
             in_order=not agent.parallel_tools,
             before=self._before if overrides(agent.hooks, "before_tool") or self._may_hand_over else None,
             after=self._after if overrides(agent.hooks, "after_tool") else None,
+            takes=None if features is None else partial(features.check_part, agent.model.name),
         )
         self._has_called = True
         asked, self._handoff = self._handoff, None

@@ -179,3 +179,9 @@ class Holder:
 
 
 async def asynchronous() -> None: ...
+
+
+def picture() -> list[object]:
+    from halter.messages import Image
+
+    return ["Here it is:", Image(data=b"\x89PNG..")]

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from halter import events
 from halter.core import log
+from halter.core.attaching import Attachment, Takes, told
 from halter.core.current import CURRENT, CurrentRun
 from halter.core.ending import cancel_task, end_one, give_up
 from halter.core.execution import Execution
@@ -66,8 +67,10 @@ class Call:
         "_before",
         "_cell",
         "_is_compensating",
+        "_takes",
         "_timer",
         "_tools",
+        "attachments",
         "began_at",
         "carried",
         "context",
@@ -93,6 +96,7 @@ class Call:
         tools: Mapping[str, Tool],
         before: Before | None,
         after: After | None,
+        takes: Takes | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.execution = execution
@@ -103,6 +107,7 @@ class Call:
         self.began_at: float | None = None
         self.outcome: events.ToolOutcome | None = None
         self.result: ToolResult | None = None
+        self.attachments: tuple[Attachment, ...] = ()
         self.so_far = ""  # what the model gets of it if it is cut short
         self.expired = False
         self.is_deaf = False  # nothing more is taken from threads: it is about to end
@@ -113,6 +118,7 @@ class Call:
         self._tools = tools
         self._before = before
         self._after = after
+        self._takes = takes
         self.carried = contextvars.copy_context()  # of the body's task, which makes the calls of a turn
         self._cell = CurrentRun(None, of=execution.current, call=self)
         self._is_compensating = False
@@ -213,11 +219,16 @@ class Call:
                 return "denied", refusal
         async with self._place(tool):
             try:
-                return "ok", tool.text(await self._attempts(tool, arguments))
+                return "ok", self._told(tool, await self._attempts(tool, arguments))
             except (asyncio.CancelledError, RunCancelled):
                 if self._was_cut and not self.is_over and self.began_at is not None:
                     return await self._undone(tool, arguments)
                 raise
+
+    def _told(self, tool: Tool, value: Any) -> str:
+        """The text of what a tool has returned; its images and files are kept. Raises `ToolError`."""
+        text, self.attachments = told(value, tool.text, self._takes)
+        return text
 
     async def _refusal(self, question: str, timeout: float | None) -> str | None:
         """Asks whether it may run: `None` if it may, else what the model is told. After a stop nobody is asked.
@@ -403,10 +414,14 @@ class Call:
             return outcome, text
         if changed is not None and not isinstance(changed, str):
             raise UsageError(f"after_tool returns text for the model, or nothing, not {type(changed).__name__}")
-        return outcome, text if changed is None else changed
+        if changed is None:
+            return outcome, text
+        self.attachments = ()  # another result stands for all of this one
+        return outcome, changed
 
     def _result_of(self, outcome: events.ToolOutcome, text: str) -> ToolResult:
-        return ToolResult(self.request.id, text, is_error=outcome != "ok")
+        is_ok = outcome == "ok"
+        return ToolResult(self.request.id, text, is_error=not is_ok, attachments=self.attachments if is_ok else ())
 
     def end(self, outcome: events.ToolOutcome, text: str) -> None:
         """Ends it with this result, unless it has one: then this is late."""
@@ -496,7 +511,7 @@ class Call:
         ending: Ending = "error", self._told(_described(error))
         if error is None and self.tool is not None:
             try:
-                ending = "ok", self.tool.text(future.result())
+                ending = "ok", told(future.result(), self.tool.text)[0]
             except Exception as unfit:
                 ending = "error", self._told(_described(unfit))
         self._late(*ending)

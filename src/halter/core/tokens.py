@@ -132,7 +132,8 @@ def _most_of(part: Part) -> int:
         case ToolCall(_, name, arguments):
             return CALL + 1 + ceil(MOST_OF_A_CHARACTER * len(name + arguments))
         case ToolResult():
-            return MESSAGE + 1 + ceil(MOST_OF_A_CHARACTER * len(part.content))
+            attached = sum(map(_part_tokens, part.attachments))
+            return MESSAGE + 1 + ceil(MOST_OF_A_CHARACTER * len(part.content)) + attached
         case _:
             return _part_tokens(part)
 
@@ -149,7 +150,7 @@ def _part_tokens(part: Part) -> int:
         case ToolCall(_, name, arguments):
             return CALL + estimate_tokens(name + arguments)
         case ToolResult():
-            return MESSAGE + estimate_tokens(part.content)
+            return MESSAGE + estimate_tokens(part.content) + sum(map(_part_tokens, part.attachments))
         case Image():
             return IMAGE
         case File():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from halter.errors import ConfigurationError
-from halter.messages import File, Image, Message, Opaque
+from halter.messages import File, Image, Message, Opaque, ToolResult
 from halter.models.prices import family_of
 from halter.request import ModelRequest
 
@@ -57,6 +57,11 @@ def instructions(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
     """The system and developer text, for providers that take it apart from the conversation; and the rest."""
     texts = [message.text for message in messages if message.role in ("system", "developer")]
     return "\n\n".join(filter(None, texts)), [m for m in messages if m.role not in ("system", "developer")]
+
+
+def attached_to(result: ToolResult, tool: str) -> str:
+    """Stands before the attachments of a result, where a format has no place for them in the result itself."""
+    return f"Attached to the result of {tool} (call {result.call_id}):"
 
 
 def data_url(media_type: str, data: bytes) -> str:

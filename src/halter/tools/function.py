@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
@@ -15,6 +17,7 @@ from halter.core.ports import ToolRules
 from halter.core.settings import seconds
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, ToolError
+from halter.messages import File, Image
 from halter.request import ToolSpec
 from halter.risk import Risk, risks
 from halter.tools import approval as approvals
@@ -143,7 +146,9 @@ def as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     try:
-        return msgspec.json.encode(value, enc_hook=encoded).decode()
+        written = msgspec.json.encode(value, enc_hook=encoded)
+        refuse_attachments(value, written)
+        return written.decode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ToolError(f"The tool has returned what is no JSON ({type(value).__name__}): {error}") from error
 
@@ -153,6 +158,34 @@ def encoded(value: Any) -> Any:
     if callable(dump):
         return dump(mode="json")
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def refuse_attachments(value: Any, written: bytes) -> None:
+    """Raises `ToolError` if a value, which in JSON is `written`, holds an image or a file: it would go as base64."""
+    if any(mark in written for mark in _MARKS) and _holds_attachment(value):
+        raise ToolError(
+            "The tool returned an Image or a File inside of another value: return it itself, or in a list with texts."
+        )
+
+
+_MARKS = (b'"type":"image"', b'"type":"file"')  # how both begin in JSON
+
+
+def _holds_attachment(value: Any) -> bool:
+    inner: Iterable[Any] = ()
+    if isinstance(value, Image | File):
+        return True
+    if isinstance(value, Mapping):
+        inner = list(cast("Mapping[Any, Any]", value).values())
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        inner = cast("Iterable[Any]", value)
+    elif isinstance(value, msgspec.Struct):
+        inner = (getattr(value, name) for name in value.__struct_fields__)
+    elif hasattr(value, "__dict__"):
+        inner = list(cast("Any", vars(value)).values())  # a dataclass, a model of pydantic's
+    elif dataclasses.is_dataclass(value):
+        inner = (getattr(value, field.name, None) for field in dataclasses.fields(value))
+    return any(map(_holds_attachment, inner))
 
 
 async def _awaited(returned: Any) -> Any:

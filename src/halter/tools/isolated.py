@@ -27,6 +27,7 @@ from halter.children.child import Child
 from halter.children.tending import tended
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, HalterError, ToolError
+from halter.messages import File, Image
 from halter.tools import isolated_child
 
 TERM_GRACE = 0.1  # seconds; without a handler of its own, the function's process ends at TERM at once
@@ -137,13 +138,24 @@ def _value(fn: Callable[..., Any], child: Child, received: bytes) -> Any:
     try:
         answer: Any = json.loads(written[:length])
         if "returned" in answer:
-            return answer["returned"]
+            return _with_attachments(answer)
         raised = msgspec.convert(answer["raised"], _Raised)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ProcessDied(f"the process of {fn.__qualname__} gave an answer that cannot be read: {error}") from None
     failure = _known(fn, raised) or RaisedElsewhere(f"{raised.name}: {raised.text}")
     failure.add_note(f"\nIn its own process:\n{raised.traceback}")
     raise failure
+
+
+def _with_attachments(answer: dict[str, Any]) -> Any:
+    """The value that was returned, with its images and files as such. Raises `ValueError`."""
+    value: Any = answer["returned"]
+    if "attached" not in answer:
+        return value
+    attached: Any = answer["attached"]
+    if attached is None:
+        return msgspec.convert(value, Image | File)
+    return [msgspec.convert(each, Image | File) if at in attached else each for at, each in enumerate(value)]
 
 
 def _known(fn: Callable[..., Any], raised: _Raised) -> Exception | None:

@@ -36,7 +36,7 @@ def _answer(requests: BinaryIO) -> bytes:
         function = find(start["module"], start["name"])
         args, kwargs = pickle.load(requests)
         _stdin_from_nowhere()
-        return json.dumps({"returned": _plain(function, function(*args, **kwargs))}).encode()
+        return json.dumps(_returned(function, function(*args, **kwargs))).encode()
     except BaseException as error:  # also SystemExit: it is the caller's to see
         return json.dumps({"raised": _described(error)}).encode()
 
@@ -70,16 +70,35 @@ def _stdin_from_nowhere() -> None:
     os.close(nothing)
 
 
+def _returned(function: Callable[..., Any], value: Any) -> dict[str, Any]:
+    """The value as plain data; `attached`: which items of it are images and files, `None`: it is one itself."""
+    if value is None or isinstance(value, str):
+        return {"returned": value}
+    from halter.messages import File, Image
+
+    if isinstance(value, Image | File):
+        return {"returned": _plain(function, value), "attached": None}
+    items: list[Any] = list(value) if isinstance(value, list | tuple) else []  # pyright: ignore[reportUnknownArgumentType]
+    attached = [at for at, each in enumerate(items) if isinstance(each, Image | File)]
+    if attached:
+        return {"returned": [_plain(function, each) for each in items], "attached": attached}
+    return {"returned": _plain(function, value)}
+
+
 def _plain(function: Callable[..., Any], value: Any) -> Any:
     """The value as plain data: what a tool may return at all. Raises `TypeError`."""
     if value is None or isinstance(value, str):
         return value
     import msgspec  # from the parent's path
 
-    from halter.tools.function import encoded
+    from halter.messages import File, Image
+    from halter.tools.function import encoded, refuse_attachments
 
     try:
-        return msgspec.to_builtins(value, enc_hook=encoded, str_keys=True)
+        plain = msgspec.to_builtins(value, enc_hook=encoded, str_keys=True)
+        if not isinstance(value, Image | File):
+            refuse_attachments(value, msgspec.json.encode(plain))
+        return plain
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(
             f"{function.__qualname__} has returned what has no form in JSON ({type(value).__name__}), and nothing else "

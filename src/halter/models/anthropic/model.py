@@ -9,7 +9,7 @@ import msgspec
 
 from halter.core.context import RunContext
 from halter.errors import IncompleteStream
-from halter.features import Features
+from halter.features import NO_DOCUMENTS, WEB_IMAGES, Features
 from halter.messages import PAUSED, Message, Opaque
 from halter.models.anthropic.request import anthropic_body, max_tokens
 from halter.models.anthropic.thinking import FAMILY, check_choice, check_settings, thinks_by_budget
@@ -40,6 +40,8 @@ ANTHROPIC_FEATURES = Features(
     ),
     images=True,
     files=True,
+    image_types=WEB_IMAGES,
+    refused_files=NO_DOCUMENTS,
     tools=True,
     tool_choice=True,
     output=True,

@@ -127,6 +127,9 @@ def _block(part: object) -> Block | None:
 def _result(result: ToolResult) -> Block:
     block: Block = {"type": "tool_result", "tool_use_id": result.call_id}
     content = result.content if result.content.strip() else "failed" if result.is_error else ""
+    if result.attachments and not result.is_error:  # a failure may have text alone
+        said = [{"type": "text", "text": content}] if content else []
+        return block | {"content": [*said, *filter(None, map(_block, result.attachments))]}
     block |= {"content": content} if content else {}
     return block | ({"is_error": True} if result.is_error else {})
 

@@ -15,10 +15,10 @@ from typing import Any, assert_never, cast
 
 from halter.core.history import paired
 from halter.errors import ConfigurationError
-from halter.messages import File, Image, Message, Opaque, Text, ToolCall, ToolResult
+from halter.messages import File, Image, Message, Opaque, Part, Text, ToolCall, ToolResult
 from halter.models.calls import LONGEST_ID, arguments_text, digest, short, told_apart
 from halter.models.chat.dialect import OPENAI, Dialect
-from halter.models.conversation import data_url, is_theirs, tool_name
+from halter.models.conversation import attached_to, data_url, is_theirs, tool_name
 
 _NOT_IN_A_NAME = re.compile(r"[\s<|\\/>]+")
 LONGEST_NAME = 64
@@ -93,13 +93,14 @@ class _Writer:
     `written`: the ids that the model gave its calls, by those that they have here.
     """
 
-    __slots__ = ("_dialect", "_has_calls", "_provider", "_written")
+    __slots__ = ("_dialect", "_has_calls", "_names", "_provider", "_written")
 
     def __init__(self, provider: str, dialect: Dialect, written: dict[str, str]) -> None:
         self._provider = provider
         self._dialect = dialect
         self._written = written
         self._has_calls = False
+        self._names: dict[str, str] = {}  # of the tools that the last answer has called
 
     def message(self, message: Message, answered: AbstractSet[str]) -> list[dict[str, Any]]:
         match message.role:
@@ -127,10 +128,10 @@ class _Writer:
         """Text alone stays text; several servers take nothing else."""
         if not any(isinstance(part, Image | File) for part in message.parts):
             return message.text
-        return list(self._parts(message))
+        return list(self._parts(message.parts))
 
-    def _parts(self, message: Message) -> Iterable[dict[str, Any]]:
-        for part in message.parts:
+    def _parts(self, parts: Iterable[Part]) -> Iterable[dict[str, Any]]:
+        for part in parts:
             if isinstance(part, Text):
                 yield {"type": "text", "text": part.text}
             elif isinstance(part, Image):
@@ -161,6 +162,7 @@ class _Writer:
     def _assistant(self, message: Message, answered: AbstractSet[str]) -> list[dict[str, Any]]:
         calls = [call for call in message.tool_calls if call.id in answered]
         self._has_calls = self._has_calls or bool(calls)
+        self._names = {call.id: tool_name(call.name) for call in calls}
         if not (message.text or message.refusal or calls):
             return []
         returned = self._returned(message)
@@ -193,11 +195,18 @@ class _Writer:
         return sent | {"extra_content": extra[written]} if written in extra else sent
 
     def _results(self, message: Message) -> list[dict[str, Any]]:
-        return [
-            {"role": "tool", "tool_call_id": part.call_id, "content": part.content}
-            for part in message.parts
-            if isinstance(part, ToolResult)
+        """The results; images and files, for which the format has no place there, come behind them as a user's."""
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        sent: list[dict[str, Any]] = [
+            {"role": "tool", "tool_call_id": part.call_id, "content": part.content} for part in results
         ]
+        attached = [
+            shown
+            for part in results
+            if part.attachments
+            for shown in self._parts((Text(attached_to(part, self._names[part.call_id])), *part.attachments))
+        ]
+        return [*sent, {"role": "user", "content": attached}] if attached else sent
 
     def _returned(self, message: Message) -> dict[str, Any]:
         """What this provider needs back: `reasoning_details`, and `extra_content` by the id of its call."""

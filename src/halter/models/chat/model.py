@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halter.features import Features
+from halter.features import NO_DOCUMENTS, WEB_IMAGES, Features
 from halter.messages import Opaque
 from halter.models.chat.dialect import OPENAI, Dialect
 from halter.models.chat.request import chat_body
@@ -29,6 +29,8 @@ CHAT_FEATURES = Features(
     ),
     images=True,
     files=True,
+    image_types=WEB_IMAGES,
+    refused_files=NO_DOCUMENTS,
     tools=True,
     tool_choice=True,
     output=True,

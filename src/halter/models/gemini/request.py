@@ -17,7 +17,7 @@ from halter.core.history import paired
 from halter.errors import ConfigurationError
 from halter.messages import File, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from halter.models.calls import arguments_object, told_apart
-from halter.models.conversation import inline_data, instructions, is_theirs, tool_name
+from halter.models.conversation import attached_to, inline_data, instructions, is_theirs, tool_name
 from halter.models.gemini.parts import PROVIDER, fields_of
 from halter.models.limits import limits_of
 from halter.request import ModelRequest, OnlyTool, OutputSchema, Settings, ToolChoice, ToolSpec
@@ -26,7 +26,9 @@ from halter.schemas import in_words
 # For calls that no Gemini model has made, or whose signature is lost; Gemini 3 refuses a call without one.
 # https://ai.google.dev/gemini-api/docs/thought-signatures
 NO_SIGNATURE = "skip_thought_signature_validator"
-_UNSIGNED = re.compile(r"gemini-[12]\b|gemma|learnlm")
+_EARLIER = re.compile(r"gemini-[12]\b|gemma|learnlm")
+# https://ai.google.dev/gemini-api/docs/function-calling#multimodal
+_IN_RESULTS = ("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain")
 _PICTURES = {"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "webp": "webp", "gif": "gif", "heic": "heic", "heif": "heif"}
 
 _KNOBS = {
@@ -71,10 +73,12 @@ def gemini_contents(messages: Sequence[Message], *, model: str, address: str = "
         match message.role:
             case "assistant":
                 names = {call.id: tool_name(call.name) for call in message.tool_calls}
-                _add(contents, "model", _answer(message, answered, needs_signature=_needs_signature(model)))
+                _add(contents, "model", _answer(message, answered, needs_signature=_is_third(model)))
             case "tool":
-                results = (part for part in message.parts if isinstance(part, ToolResult))
-                _add(contents, "user", [_result(part, names[part.call_id]) for part in results])
+                results = [part for part in message.parts if isinstance(part, ToolResult)]
+                has_place = _is_third(model)
+                _add(contents, "user", [_result(part, names[part.call_id], has_place) for part in results])
+                _add(contents, "user", [each for part in results for each in _behind(part, names, has_place, address)])
             case _:
                 _add(contents, "user", [sent for part in message.parts for sent in _said(part, address)])
     if contents and contents[0]["role"] == "model":  # the API wants a user to begin
@@ -132,14 +136,30 @@ def _shape(part: Part | None, name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
 
 
-def _result(result: ToolResult, name: str) -> dict[str, Any]:
+def _result(result: ToolResult, name: str, has_place: bool) -> dict[str, Any]:
+    """`has_place`: the model takes images and documents in a result."""
     response = {"error" if result.is_error else "output": result.content}
-    return {"functionResponse": {"id": result.call_id, "name": name, "response": response}}
+    sent: dict[str, Any] = {"id": result.call_id, "name": name, "response": response}
+    inside = [_inline(*inline) for part in result.attachments if (inline := _inside(part, has_place))]
+    return {"functionResponse": sent | ({"parts": inside} if inside else {})}
 
 
-def _needs_signature(model: str) -> bool:
-    """Gemini 3 and later refuse a call without one; earlier ones do not ask for it."""
-    return _UNSIGNED.search(model) is None
+def _inside(part: Image | File, has_place: bool) -> tuple[str, str] | None:
+    """The media type and the base64 text of what goes into a result; `None`: it goes behind it."""
+    inline = inline_data(part) if has_place else None
+    return inline if inline is not None and inline[0] in _IN_RESULTS else None
+
+
+def _behind(result: ToolResult, names: dict[str, str], has_place: bool, address: str) -> list[dict[str, Any]]:
+    """The attachments for which a result has no place, as said by the user."""
+    parts = [part for part in result.attachments if _inside(part, has_place) is None]
+    sent = [each for part in parts for each in _said(part, address)]
+    return [{"text": attached_to(result, names[result.call_id])}, *sent] if sent else []
+
+
+def _is_third(model: str) -> bool:
+    """Gemini 3 and later refuse a call without a signature, and take images in results; earlier ones do neither."""
+    return _EARLIER.search(model) is None
 
 
 def _sign(parts: list[dict[str, Any]]) -> None:

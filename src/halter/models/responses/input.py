@@ -144,8 +144,14 @@ class _Calls:
         for part in message.parts:
             if isinstance(part, ToolResult):
                 kind = "custom_tool_call_output" if part.call_id in self._custom else "function_call_output"
-                yield {"type": kind, "call_id": part.call_id, "output": part.content}
+                yield {"type": kind, "call_id": part.call_id, "output": _output(part)}
         yield from _own(message, self._provider)
+
+
+def _output(result: ToolResult) -> str | list[dict[str, Any]]:
+    if not result.attachments:
+        return result.content
+    return [_content(part) for part in (Text(result.content), *result.attachments)]
 
 
 def _call_id(item: dict[str, Any]) -> str:

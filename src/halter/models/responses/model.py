@@ -10,7 +10,7 @@ import msgspec
 from halter.core.context import RunContext
 from halter.core.ports import HttpRequest
 from halter.errors import ConfigurationError
-from halter.features import Features
+from halter.features import NO_DOCUMENTS, WEB_IMAGES, Features
 from halter.messages import Opaque
 from halter.models.conversation import is_theirs
 from halter.models.format import Format
@@ -28,6 +28,8 @@ RESPONSES_FEATURES = Features(
     settings=frozenset(("max_output_tokens", "temperature", "top_p", "reasoning_effort", "parallel_tool_calls")),
     images=True,
     files=True,
+    image_types=WEB_IMAGES,
+    refused_files=NO_DOCUMENTS,
     tools=True,
     tool_choice=True,
     output=True,
