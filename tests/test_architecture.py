@@ -68,6 +68,7 @@ INSIDE_FUNCTIONS = {
     ("tools.isolated_child", "multiprocessing"): "needed only in the child",
     ("tools.isolated_child", "msgspec"): "from the parent's path, which is known when the child runs",
     ("tools.isolated_child", "halter.tools.function"): "from the parent's path, which is known when the child runs",
+    ("tools.isolated_child", "halter.messages"): "from the parent's path, which is known when the child runs",
     ("core.threads", "uvloop"): "the one optional dependency of the base install",
     ("models.http", "halter.net.sockets"): "loads aiohttp: at the first request, not when a model is named",
     ("sessions.opening", "halter.sessions.sql"): "loads SQLAlchemy, an extra: when sessions are kept in a database",
