@@ -219,13 +219,13 @@ class Call:
                 return "denied", refusal
         async with self._place(tool):
             try:
-                return "ok", self._told(tool, await self._attempts(tool, arguments))
+                return "ok", self._kept(tool, await self._attempts(tool, arguments))
             except (asyncio.CancelledError, RunCancelled):
                 if self._was_cut and not self.is_over and self.began_at is not None:
                     return await self._undone(tool, arguments)
                 raise
 
-    def _told(self, tool: Tool, value: Any) -> str:
+    def _kept(self, tool: Tool, value: Any) -> str:
         """The text of what a tool has returned; its images and files are kept. Raises `ToolError`."""
         text, self.attachments = told(value, tool.text, self._takes)
         return text
