@@ -125,12 +125,12 @@ class FileChange(FunctionTool[..., str]):
                 with self._root.at(path, make_parents=self._makes_parents, follow=not is_bound) as place:
                     held = load(place, look)
                     if arguments.was_shown and arguments.held != held:
-                        raise _not_as_approved(place.path)
+                        raise not_as_approved(place.path)
                     data = self._planned(held, place.path, arguments)
                     replace(place, held, data, look)
                     return _said(place.path, held, data)
             except LinkFound:
-                raise _not_as_approved(path) from None
+                raise not_as_approved(path) from None
             except Changed:
                 if arguments.was_shown:
                     raise
@@ -143,15 +143,17 @@ class FileChange(FunctionTool[..., str]):
         raise Changed(f"{arguments['path']} keeps changing: somebody else is writing it")
 
 
-def _not_as_approved(path: str) -> Changed:
+def not_as_approved(path: str) -> Changed:
+    """The error for a file that is not any more what somebody, or a pattern, said yes to."""
     return Changed(f"{path} has changed since the change was approved: read it, and ask again")
 
 
 def _diff(path: str, seen: bytes | None, planned: bytes) -> str:
-    return unified(path, None if seen is None else _shown(seen, path), _shown(planned, path))
+    return unified(path, None if seen is None else text_of(seen, path), text_of(planned, path))
 
 
-def _shown(data: bytes, path: str) -> str:
+def text_of(data: bytes, path: str) -> str:
+    """What a file holds, for a diff; what is no text is named as such."""
     try:
         return Contents.of(data, path).text
     except ToolError as error:

@@ -22,9 +22,9 @@ CONTEXT = 3  # lines around a change
 Code: TypeAlias = tuple[str, int, int, int, int]
 
 
-def unified(path: str, old: str | None, new: str) -> str:
-    """The diff from `old` to `new`; `old` is `None` for a file that is made."""
-    before, after = _lines(old or ""), _lines(new)
+def unified(path: str, old: str | None, new: str | None) -> str:
+    """The diff from `old` to `new`; `old` is `None` for a file that is made, `new` for one that is removed."""
+    before, after = _lines(old or ""), _lines(new or "")
     head = _common(before, after)
     tail = _common(before[head:][::-1], after[head:][::-1])
     begin = max(0, head - CONTEXT)
@@ -32,7 +32,8 @@ def unified(path: str, old: str | None, new: str) -> str:
     after = after[begin : len(after) - max(0, tail - CONTEXT)]
     path = visible_line(path)
     shown = map(visible, _hunks(before, after, begin))
-    return "\n".join([f"--- {path if old is not None else '/dev/null'}", f"+++ {path}", *shown])
+    names = [path if text is not None else "/dev/null" for text in (old, new)]
+    return "\n".join([f"--- {names[0]}", f"+++ {names[1]}", *shown])
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:

@@ -1,5 +1,5 @@
-"""Tools for the files under one directory: `read_file`, `glob`, `grep`, and where that is wanted `write_file` and
-`edit_file`.
+"""Tools for the files under one directory: `read_file`, `glob`, `grep`, and where that is wanted `write_file`,
+`edit_file` and `apply_patch`.
 
 No path leads out of the root (`root.py`), no answer is larger than it should be, and each ends when its call does. What
 changes a file asks first, with a diff, unless told otherwise.
@@ -20,6 +20,7 @@ from halter.tools.editing import edited, written
 from halter.tools.explained import explained
 from halter.tools.function import FunctionTool, tool
 from halter.tools.isolated import call_in_process
+from halter.tools.patching import PatchTool
 from halter.tools.root import Root
 from halter.tools.walking import SKIPPED
 
@@ -167,4 +168,39 @@ def edit_file(root: Where, *, approval: Approval = "always", timeout: float = TI
         return change.unasked(path=path, old=old, new=new, all=all)
 
     change = FileChange(_root(root), edit_file, edited, approval=approval, timeout=timeout)
+    return change
+
+
+def apply_patch(root: Where, *, approval: Approval = "always", timeout: float = TIMEOUT) -> FunctionTool[..., str]:
+    """A tool that changes, adds, removes and renames text files by one patch: all of it is applied, or nothing.
+
+    Args:
+        root: The directory that no path leaves.
+        approval: As for `files`; patterns must fit the path of each file, and a predicate gets `path` and `patch`.
+        timeout: Seconds for a call.
+
+    Raises:
+        ConfigurationError: The root is no directory, or `approval` does not fit.
+    """
+
+    def apply_patch(patch: Annotated[str, "The patch, in the format of the description, or a unified diff."]) -> str:
+        """Changes files by a patch: all of it is applied, or nothing. Read the files first. The format:
+
+        *** Begin Patch
+        *** Update File: path/from/root.py
+        @@ class Name
+         a line of context, up to three before and after a change
+        -a line to remove
+        +a line to add
+        *** Add File: path/new.txt
+        +each of its lines
+        *** Delete File: path/old.txt
+        *** End Patch
+
+        "*** Move to: new/path" behind an Update line renames the file. "@@" may be followed by a line that stands
+        before the change, such as that of its class or function; each further change of a file begins with "@@". The
+        changes of a file stand in the order of its lines."""
+        return change.unasked(patch)
+
+    change = PatchTool(_root(root), apply_patch, approval=approval, timeout=timeout)
     return change

@@ -106,7 +106,9 @@ class _Staged:
         change = self.change
         if change.data is None:
             return
-        self._new = TemporaryFile(change.place.directory, change.place.name, is_private=self._old is not None)
+        self._new = TemporaryFile(
+            change.place.directory, change.place.name, is_private=self._status is not None or change.like is not None
+        )
         with _opened(change.like) as like:
             _fill(self._new, change.data, self._old if like is None else like, change.place.path, look)
 
