@@ -185,3 +185,15 @@ def picture() -> list[object]:
     from halter.messages import Image
 
     return ["Here it is:", Image(data=b"\x89PNG..")]
+
+
+@tool(isolation="process")
+def look_around() -> list[str]:
+    """Tries to write outside of its directory, looks for a secret, and writes inside."""
+    try:
+        open("/etc/halter-test", "w").close()
+        outside = "written"
+    except OSError as error:
+        outside = str(error.strerror)
+    open("here", "w").close()
+    return [outside, os.environ.get("HALTER_TEST_SECRET", "no secret"), "written"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,39 +17,12 @@ import pytest
 from halter.errors import ConfigurationError, SandboxUnavailable
 from halter.outcome import Ended
 from halter.tools.process import program, shell
-from halter.tools.sandbox import Box, Bubblewrap, sandbox_of
+from halter.tools.sandbox import Sandbox, sandbox_of
+from halter.tools.sandbox_box import Box
 from halter.tools.sandbox_exposed import MOST_DIRECTORIES, repositories, unix_sockets
-from halter.tools.sandbox_root import NOBODY
+from halter.tools.sandbox_start import NOBODY
 
 from .processes import alive, begin, call, called, new_name, patient_shell
-
-
-def may_make_namespaces() -> bool:
-    """A container may forbid it: that is no missing service, and nothing can be installed for it."""
-    argv = ["bwrap", "--ro-bind", "/", "/", "--unshare-all", "true"]
-    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
-
-
-@pytest.fixture
-def sandboxed(require: Callable[[str, bool], None], tmp_path: Path) -> Path:
-    """A working directory for a sandbox that works."""
-    require("bwrap", shutil.which("bwrap") is not None)
-    if not may_make_namespaces():
-        pytest.skip("nobody may make namespaces here")
-    place = tmp_path / "work"
-    place.mkdir()
-    return place
-
-
-@pytest.fixture
-def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A stand-in, to look at arguments where there is no bwrap; as an ordinary user."""
-    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
-    stand_in = tmp_path / "bwrap"
-    stand_in.write_text("#!/bin/sh\n")
-    stand_in.chmod(0o755)
-    return str(stand_in)
-
 
 # --- really -------------------------------------------------------------------------------------------------
 
@@ -78,7 +50,7 @@ async def test_it_sees_neither_the_home_nor_sockets_nor_other_processes(sandboxe
 @pytest.mark.real_loop
 @pytest.mark.parametrize("network", [False, True], ids=["without", "with"])
 async def test_it_has_no_network_unless_it_is_given_one(network: bool, sandboxed: Path) -> None:
-    tool = shell(approval="never", sandbox=Bubblewrap(network=network), cwd=sandboxed, shell="bash")
+    tool = shell(approval="never", sandbox=Sandbox(network=network), cwd=sandboxed, shell="bash")
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = f"/dev/tcp/127.0.0.1/{server.getsockname()[1]}"
         after = await call(tool, command=f"(: > {place}) 2>/dev/null && echo open || echo closed")
@@ -120,7 +92,7 @@ class Inside:
 
     def runs(self, line: str, **options: Any) -> str:
         """What a command line says, and its error output."""
-        box = Box(Bubblewrap(**options), str(self.place))
+        box = Box(Sandbox(**options), str(self.place))
         who: dict[str, Any] = (
             {} if self.is_root or REALLY != 0 else {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
         )
@@ -134,12 +106,7 @@ REALLY = os.geteuid()
 
 
 @pytest.fixture(params=["root", "user"])
-def inside(
-    request: pytest.FixtureRequest, require: Callable[[str, bool], None], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Inside]:
-    require("bwrap", shutil.which("bwrap") is not None)
-    if not may_make_namespaces():
-        pytest.skip("nobody may make namespaces here")
+def inside(request: pytest.FixtureRequest, namespaces: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inside]:
     if request.param == "root" and REALLY != 0:
         pytest.skip("these tests are not run by root")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as top:  # a parent that everybody may enter
@@ -268,7 +235,7 @@ def test_a_git_directory_named_as_writable_takes_commits_and_keeps_hooks_and_set
 def test_a_repository_below_a_link_is_refused(bwrap: str, tmp_path: Path) -> None:
     """It would be mounted from wherever the link leads to now."""
     (tmp_path / "work" / "below" / ".git").mkdir(parents=True)
-    box = Box(Bubblewrap(program=bwrap), f"{tmp_path}/work")
+    box = Box(Sandbox(program=bwrap), f"{tmp_path}/work")
     (tmp_path / "work" / "below").rename(tmp_path / "away")
     (tmp_path / "work" / "below").symlink_to(tmp_path / "away")
     with pytest.raises(SandboxUnavailable, match="below, which is a link"):
@@ -292,11 +259,11 @@ def test_a_sandbox_that_cannot_be_had_is_refused_before_anything_runs(
     broken.chmod(0o755)
     (work := tmp_path / "work").mkdir()
     with pytest.raises(SandboxUnavailable, match="no namespaces; it needs user namespaces"):
-        shell(sandbox=Bubblewrap(program=str(broken)), cwd=work)
+        shell(sandbox=Sandbox(program=str(broken)), cwd=work)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr("halter.tools.sandbox_root.__file__", str(tmp_path / "missing.py"))
+    monkeypatch.setattr("halter.tools.sandbox_start.__file__", str(tmp_path / "missing.py"))
     with pytest.raises(SandboxUnavailable, match="run as an ordinary user"):
-        shell(sandbox=Bubblewrap(program=str(broken)), cwd=work)
+        shell(sandbox=Sandbox(program=str(broken)), cwd=work)
 
 
 def test_repositories_are_looked_for_nearest_first_and_not_for_ever(tmp_path: Path) -> None:
@@ -319,7 +286,7 @@ def test_the_options_come_in_an_order_in_which_the_later_shows_through_the_earli
     """The root first, then what hides parts of it, then what is shown and may be written; the directory last."""
     for folder in ("secret", "shown", "written", "work"):
         (tmp_path / folder).mkdir()
-    box = Bubblewrap(
+    box = Sandbox(
         program=bwrap,
         hidden=(f"{tmp_path}/secret",),
         readable=(f"{tmp_path}/shown",),
@@ -340,7 +307,7 @@ def test_the_options_come_in_an_order_in_which_the_later_shows_through_the_earli
     assert places == sorted(places)
     assert argv[-3:] == ["--", "echo", "a"]
     assert "--share-net" not in argv
-    assert "--share-net" in Box(Bubblewrap(program=bwrap, network=True), f"{tmp_path}/work").argv([])
+    assert "--share-net" in Box(Sandbox(program=bwrap, network=True), f"{tmp_path}/work").argv([])
 
 
 def test_a_directory_that_would_open_too_much_is_refused(
@@ -349,7 +316,7 @@ def test_a_directory_that_would_open_too_much_is_refused(
     home = tmp_path / "home"
     (home / "work").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
-    box = Bubblewrap(program=bwrap)
+    box = Sandbox(program=bwrap)
     for cwd in ("/", tmp_path, home, f"{home}/work/.."):
         with pytest.raises(ConfigurationError, match="could write the whole home"):
             shell(sandbox=box, cwd=str(cwd))
@@ -358,10 +325,10 @@ def test_a_directory_that_would_open_too_much_is_refused(
 
 def test_what_is_missing_is_said_where_the_tool_is_made(bwrap: str) -> None:
     with pytest.raises(ConfigurationError, match="needs bubblewrap"):
-        Bubblewrap(program="/no/such/bwrap")
+        Sandbox(program="/no/such/bwrap")
     for where in ("writable", "readable", "hidden"):
         with pytest.raises(ConfigurationError, match="no such path"):
-            Bubblewrap(program=bwrap, **{where: ("/no/such/path",)})
+            Sandbox(program=bwrap, **{where: ("/no/such/path",)})
 
 
 def test_a_missing_bwrap_fails_the_short_form_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

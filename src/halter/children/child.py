@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from halter.children.ending import Ending
 from halter.children.leader import Leader
+from halter.children.limits import TreeLimits
 from halter.children.marks import marked, new_mark
 from halter.children.orphans import look_once
 from halter.children.starting import start
@@ -70,6 +71,7 @@ class Child:
         self._started: asyncio.Future[None] = self.loop.create_future()
         self._started.add_done_callback(lambda started: started.exception())  # nobody may be left to see it
         self._is_begun = False
+        self._limits: TreeLimits | None = None
         self._leader: Leader | None = None
         self._pipe: int | None = None
         self._exit_fd: int | None = None
@@ -88,14 +90,18 @@ class Child:
         stdin: int | None = None,
         stderr: int | None = None,
         apart: bool = False,
+        handover: int | None = None,
+        limits: TreeLimits | None = None,
     ) -> None:
         """Starts it, once, in a thread: the loop goes on meanwhile. Returns when it has been found and loaded.
 
         `command()`: the program and its arguments, called in that thread. `environment`: all of it, but for our marks.
         `stdin`: a descriptor to read from; `None`: there is nothing to read. `stderr`: a descriptor for its errors
         alone. `apart`: stdout and stderr stay those of this process, and the pipe is another descriptor, whose number
-        is its last argument. Raises `OSError` if there is no such program or directory, `ValueError` for a NUL in an
-        argument, and what `command()` raises. Cancelled, the start goes on: call `end`, and wait for `gone`.
+        is its last argument. `handover`: one more descriptor that it inherits, whose number becomes the very last
+        argument. `limits`: of its whole tree, which is ended when it exceeds one. Raises `OSError` if there is no such
+        program or directory, `ValueError` for a NUL in an argument, `SandboxUnavailable` where limits cannot be held,
+        and what `command()` raises. Cancelled, the start goes on: call `end`, and wait for `gone`.
         """
         if os.name != "posix":
             raise ConfigurationError("processes of tools need a POSIX system: Linux, or another one")
@@ -103,7 +109,8 @@ class Child:
         directory = cwd or os.getcwd()
         theirs = ExitStack()
         try:
-            descriptors = self._opened(theirs, stdin, stderr, apart)
+            descriptors = self._opened(theirs, stdin, stderr, apart, handover)
+            self._limits = limits
             self._begin()
             spawn("start", self._load, command, marked(environment, self._mark), directory, descriptors, theirs)
         except BaseException as error:
@@ -112,7 +119,9 @@ class Child:
             raise
         await asyncio.shield(self._started)
 
-    def _opened(self, theirs: ExitStack, stdin: int | None, stderr: int | None, apart: bool) -> list[int]:
+    def _opened(
+        self, theirs: ExitStack, stdin: int | None, stderr: int | None, apart: bool, handover: int | None
+    ) -> list[int]:
         """The program's descriptors: copies, because the caller may close its own before the program has them."""
 
         def copy(descriptor: int | None) -> int:
@@ -122,10 +131,11 @@ class Child:
 
         self._pipe, written = os.pipe()
         theirs.callback(os.close, written)
+        more = [] if handover is None else [copy(handover)]
         if apart:
-            return [copy(stdin), *(copy(number if _is_open(number) else None) for number in (1, 2)), written]
+            return [copy(stdin), *(copy(number if _is_open(number) else None) for number in (1, 2)), written, *more]
         errors = written if stderr is None else copy(stderr if _is_open(stderr) else None)
-        return [copy(stdin), written, errors]
+        return [copy(stdin), written, errors, *more]
 
     def _begin(self) -> None:
         with self._lock:
@@ -144,7 +154,7 @@ class Child:
         """In a thread."""
         try:
             with theirs:
-                leader = start(command(), environment, directory, descriptors)
+                leader = start(command(), environment, directory, descriptors, self._limits)
         except BaseException as error:
             if not self._tell(partial(self._fail, error)):
                 self.forget()
@@ -194,8 +204,16 @@ class Child:
         return None if self._leader is None else self._leader.code
 
     @property
+    def has_exceeded_a_limit(self) -> bool:
+        """True if its supervisor has ended it for that."""
+        return self._leader is not None and self._leader.limit is not None
+
+    @property
     def how_it_ended(self) -> str:
-        """The same in words."""
+        """The same in words; for one that has exceeded a limit, which one."""
+        exceeded = None if self._leader is None else self._leader.limit
+        if self._limits is not None and exceeded is not None:
+            return self._limits.said(exceeded)
         code = self.code
         if code is None:
             return "exit code unknown"

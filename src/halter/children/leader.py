@@ -29,6 +29,7 @@ class Watching(Protocol):
 
 class Leader:
     """A direct child in a session of its own. `code`: how it ended, negative for a signal; `None`: runs, or unknown.
+    `limit`: the place in its `TreeLimits` of the one for which its supervisor has ended it.
 
     Where there are supervisors, it is a `SupervisedLeader`.
     """
@@ -37,6 +38,7 @@ class Leader:
         self.pid = pid
         self.started = proc.started(pid)
         self.code: int | None = None
+        self.limit: int | None = None
         self._is_reaped = False
         self._lock = threading.Lock()
 

@@ -7,16 +7,32 @@ from collections.abc import Mapping, Sequence
 
 from halter.children import supervised
 from halter.children.leader import Leader
+from halter.children.limits import TreeLimits
+from halter.errors import SandboxUnavailable
 
 
-def start(argv: Sequence[str], environment: Mapping[str, str], directory: str, descriptors: Sequence[int]) -> Leader:
+def start(
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    directory: str,
+    descriptors: Sequence[int],
+    limits: TreeLimits | None = None,
+) -> Leader:
     """Starts a program in a session of its own; returns when it has been found and loaded.
 
-    `descriptors`: its stdin, stdout and stderr. If there is a fourth, the program inherits it as well, and its number
-    there becomes the last argument. Raises `OSError` if there is no such program or directory, `ValueError` for a NUL.
+    `descriptors`: its stdin, stdout and stderr. If there are more, the program inherits them as well, and their numbers
+    there become its last arguments. Raises `OSError` if there is no such program or directory, `ValueError` for a NUL,
+    and `SandboxUnavailable` for limits where there is no supervisor.
     """
-    leader = supervised.start(argv, environment, directory, descriptors)
-    return leader if leader is not None else _start_child(argv, environment, directory, descriptors)
+    leader = supervised.start(argv, environment, directory, descriptors, limits)
+    if leader is not None:
+        return leader
+    if limits is not None:
+        raise SandboxUnavailable(
+            "the sandbox cannot hold its limits here: they need a supervisor, which needs Linux, /proc, and a Python "
+            "in sys.executable that this user may run; leave out memory=, processes=, cpu_seconds= and seconds="
+        )
+    return _start_child(argv, environment, directory, descriptors)
 
 
 def _start_child(

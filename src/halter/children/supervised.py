@@ -26,8 +26,9 @@ from typing import TypeVar
 
 from halter.children import proc, supervisor
 from halter.children.leader import Leader, Watching
+from halter.children.limits import TreeLimits
 from halter.children.proc import Table
-from halter.children.supervisor import EXITED, GONE, KILL, LENGTH, NO_DIRECTORY, STARTED, WORD
+from halter.children.supervisor import EXITED, GONE, KILL, LENGTH, LIMIT, NO_DIRECTORY, STARTED, WORD
 
 PATIENCE = 10.0  # seconds for a program to be loaded, and for the helper
 _UNEASY = 0.25  # seconds without an answer after which the helper is told to go on: a program may have halted it
@@ -64,6 +65,8 @@ class SupervisedLeader(Leader):
         for what, number in WORD.iter_unpack(said[: len(said) // WORD.size * WORD.size]):
             if what == EXITED:
                 self.code = number
+            elif what == LIMIT:
+                self.limit = number
             elif what == GONE:
                 self._is_gone = True
 
@@ -113,14 +116,18 @@ class SupervisedLeader(Leader):
 
 
 def start(
-    argv: Sequence[str], environment: Mapping[str, str], directory: str, descriptors: Sequence[int]
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    directory: str,
+    descriptors: Sequence[int],
+    limits: TreeLimits | None,
 ) -> SupervisedLeader | None:
     """Starts a program under a supervisor of its own; `None` where there can be none.
 
     The arguments are those of `starting.start`. Blocks until the program is loaded: some milliseconds.
     """
     more = [str(number) for number in range(3, len(descriptors))]  # the numbers that they have in the program
-    request = _packed([*argv, *more], environment, directory)
+    request = _packed([*argv, *more], environment, directory, limits)
     for _ in range(2):  # the helper may have been killed
         helper = _current_helper()
         if helper is None:
@@ -139,7 +146,7 @@ def start(
     raise OSError(number, os.strerror(number), directory if what == NO_DIRECTORY else argv[0])
 
 
-def _packed(argv: Sequence[str], environment: Mapping[str, str], directory: str) -> bytes:
+def _packed(argv: Sequence[str], environment: Mapping[str, str], directory: str, limits: TreeLimits | None) -> bytes:
     words = [os.fsencode(word) for word in argv]
     variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
     where = os.fsencode(directory)
@@ -147,7 +154,7 @@ def _packed(argv: Sequence[str], environment: Mapping[str, str], directory: str)
         raise ValueError("embedded null byte")
     if any(b"=" in name for name in variables):
         raise ValueError("illegal environment variable name")
-    body = marshal.dumps((words, variables, where))
+    body = marshal.dumps((words, variables, where, None if limits is None else limits.measured))
     return LENGTH.pack(len(body)) + body
 
 

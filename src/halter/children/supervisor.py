@@ -8,7 +8,8 @@ their child, whatever it did to its environment, its session or its rights.
 its descendants when it is told to `KILL`, and when the host has ended or has let go of its channel. 3. The program is
 waited for last, so that its number and its group stay its own. 4. If a supervisor is killed, the server gets its
 descendants, ends them, and says `GONE` in its place. 5. Programs may halt processes of their user: the server lets
-supervisors go on that were halted, and a supervisor that ends lets the server go on.
+supervisors go on that were halted, and a supervisor that ends lets the server go on. 6. A program may have limits: its
+supervisor looks what the whole tree uses, says which `LIMIT` it exceeds, and ends it.
 """
 
 from __future__ import annotations
@@ -26,21 +27,24 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 # What is said on a channel: each is a letter and a number of four bytes.
 STARTED, SUPERVISOR, NO_DIRECTORY, NO_PROGRAM, EXITED, GONE = b"s", b"v", b"d", b"p", b"x", b"g"
+LIMIT = b"l"  # with the place of the limit in a request: memory, processes, CPU seconds, seconds
 SERVER = b"h"  # the server's first word, with its number
 WORD = struct.Struct("=ci")
 LENGTH = struct.Struct("=Q")
 KILL = b"k"  # the only word to a supervisor
-MOST_DESCRIPTORS = 5  # of a request: the channel, stdin, stdout, stderr, one more
+MOST_DESCRIPTORS = 6  # of a request: the channel, stdin, stdout, stderr, two more
 
 GRACE = 0.25  # seconds between TERM and KILL where the host has ended
 AGAIN = 0.002  # seconds between two rounds of KILL
+MEASURE_AGAIN = 0.05  # seconds between two looks at what a program with limits uses
 _SPARED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)  # sent to whole containers: we end last
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -198,6 +202,7 @@ class _Supervisor:
         self._has_exited = False
         self._is_alone = False  # nobody reads the channel any more
         self._kill_at: float | None = None
+        self._meter: _Meter | None = None
 
     def run(self, descriptors: list[int], original: dict[signal.Signals, Any]) -> None:
         """Returns when no descendant is left, and the host knows."""
@@ -209,6 +214,7 @@ class _Supervisor:
             left = self._look()
             if self._has_exited and not left:
                 break
+            self._measure()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 kill((*left, *(() if self._has_exited else (self._program,))))
             self._listen(events.wait(self._patience()), events)
@@ -218,16 +224,28 @@ class _Supervisor:
         kill([os.getppid()], signal.SIGCONT)
 
     def _patience(self) -> float | None:
-        return None if self._kill_at is None else max(AGAIN, self._kill_at - time.monotonic())
+        if self._kill_at is None:
+            return None if self._meter is None else MEASURE_AGAIN
+        return max(AGAIN, self._kill_at - time.monotonic())
+
+    def _measure(self) -> None:
+        """Ends the tree if it exceeds a limit, and says which."""
+        exceeded = self._meter.exceeded() if self._meter is not None else None
+        if exceeded is not None:
+            self._meter = None
+            say(self._channel, LIMIT, exceeded)
+            self._kill_at = 0.0
 
     def _start(self, descriptors: list[int], original: dict[signal.Signals, Any]) -> bool:
         request = _read_request(self._channel)
         if request is None:
             return False
-        outcome, number = start(*request, descriptors, original)
+        argv, environment, directory, limits = request
+        outcome, number = start(argv, environment, directory, descriptors, original)
         for descriptor in descriptors:
             os.close(descriptor)
         self._program = number
+        self._meter = None if limits is None else _Meter(limits)
         say(self._channel, outcome, number)
         if outcome == STARTED:
             say(self._channel, SUPERVISOR, os.getpid())
@@ -282,11 +300,20 @@ class _Supervisor:
 # --- a program, started -------------------------------------------------------------------------------------
 
 
-def _read_request(channel: socket.socket) -> tuple[list[bytes], dict[bytes, bytes], bytes] | None:
+class _Request(NamedTuple):
+    """A program to start. `limits`: as `TreeLimits.measured`, or none."""
+
+    argv: list[bytes]
+    environment: dict[bytes, bytes]
+    directory: bytes
+    limits: tuple[float | None, ...] | None
+
+
+def _read_request(channel: socket.socket) -> _Request | None:
     with channel.makefile("rb") as file:
         head = file.read(LENGTH.size)
         body = file.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
-    return marshal.loads(body) if body else None
+    return _Request(*marshal.loads(body)) if body else None
 
 
 def start(
@@ -342,6 +369,80 @@ def _prepare(supervisor: int, descriptors: list[int], original: dict[signal.Sign
     signal.set_wakeup_fd(-1)
     for number, handler in (*original.items(), (signal.SIGPIPE, signal.SIG_DFL), (signal.SIGXFSZ, signal.SIG_DFL)):
         signal.signal(number, signal.SIG_IGN if handler is signal.SIG_IGN else signal.SIG_DFL)
+
+
+# --- limits -------------------------------------------------------------------------------------------------
+
+
+class _Meter:
+    """Looks what all descendants of this process use together. `limits`: as `TreeLimits.measured`."""
+
+    def __init__(self, limits: tuple[float | None, ...]) -> None:
+        self._limits = limits
+        self._began = time.monotonic()
+
+    def exceeded(self) -> int | None:
+        """The place of the first limit that is exceeded."""
+        found = _descendants(os.getpid())
+        before = os.times()  # of those that have ended, and were this process's to wait for
+        used = (
+            sum(one.memory for one in found.values()),
+            sum(one.threads for one in found.values()),
+            sum(one.cpu_seconds for one in found.values()) + before.children_user + before.children_system,
+            time.monotonic() - self._began,
+        )
+        for place, (most, now) in enumerate(zip(self._limits, used, strict=True)):
+            if most is not None and now > most and (place > 0 or sum(map(_share, found, found.values())) > most):
+                return place
+        return None
+
+
+class _Use(NamedTuple):
+    """What one process uses. `memory`: bytes, with shared ones; `cpu_seconds`: with those of its ended children."""
+
+    memory: int
+    threads: int
+    cpu_seconds: float
+
+
+def _descendants(pid: int) -> dict[int, _Use]:
+    found: dict[int, _Use] = {}
+    unread = _children_of(pid)
+    while unread:
+        pid = unread.pop()
+        use = _use(pid)
+        if use is not None and pid not in found:
+            found[pid] = use
+            unread += _children_of(pid)
+    return found
+
+
+def _children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _use(pid: int) -> _Use | None:
+    """From proc_pid_stat(5): fields 14 to 17 are times, 20 the threads, 24 the pages in RAM."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return _Use(int(fields[21]) * _PAGE, int(fields[17]), sum(map(int, fields[11:15])) / _TICKS)
+
+
+def _share(pid: int, use: _Use) -> int:
+    """Its memory, where each shared page counts for its part of it alone; slow, and not to be seen of every process."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        for line in file:
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) * 1024
+    return use.memory
 
 
 # --- children -----------------------------------------------------------------------------------------------

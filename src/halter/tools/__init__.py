@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from halter.tools.process import program as program
     from halter.tools.process import shell as shell
     from halter.tools.runnables import as_tool as as_tool
-    from halter.tools.sandbox import Bubblewrap as Bubblewrap
+    from halter.tools.sandbox import Sandbox as Sandbox
 
 _WHERE = {
-    "Bubblewrap": "halter.tools.sandbox",
     "FunctionTool": "halter.tools.function",
     "Jobs": "halter.tools.jobs",
+    "Sandbox": "halter.tools.sandbox",
     "ToolContext": "halter.core.tool_context",
     "ToolError": "halter.errors",
     "as_tool": "halter.tools.runnables",

@@ -26,6 +26,8 @@ from halter.tools.arguments import Arguments
 from halter.tools.bounds import head_and_tail
 from halter.tools.docstring import described
 from halter.tools.isolated import call_in_process, check_isolated
+from halter.tools.sandbox import SandboxOption, sandbox_of
+from halter.tools.sandboxed import Sandboxed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,6 +57,7 @@ class FunctionTool(Generic[P, R]):
         approval_subject: Subject | None = None,
         max_result: int = LONGEST_RESULT,
         isolation: Literal["thread", "process"] = "thread",
+        sandbox: SandboxOption = None,
     ) -> None:
         if not callable(fn) or isinstance(fn, FunctionTool):
             raise ConfigurationError(f"a tool is made of a function, not of {fn!r}")
@@ -66,7 +69,7 @@ class FunctionTool(Generic[P, R]):
         self.fn = fn
         self._arguments = Arguments(fn, said.arguments)
         self._is_async = is_async(fn)
-        self._in_process = _in_process(fn, isolation, self._arguments)
+        self._in_process = _in_process(fn, isolation, sandbox, self._arguments)
         self._compensate = _compensation(compensate)
         self._rule = approvals.Rule(
             approval,
@@ -110,8 +113,8 @@ class FunctionTool(Generic[P, R]):
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> Any:
         given = self._with_context(arguments, ctx)
-        if self._in_process:
-            return await call_in_process(self.fn, (), given, ctx)
+        if self._in_process is not None:
+            return await call_in_process(self.fn, (), given, ctx, self._in_process)
         if self._is_async:
             return await _awaited(self.fn(**given))  # pyright: ignore[reportCallIssue]
         returned: Any = await ctx.blocking(self.fn, **given)  # pyright: ignore[reportCallIssue]
@@ -211,13 +214,16 @@ def _places(most: int | None) -> int | None:
     return None if most is None else checked.whole("max_concurrency", most, at_least=1)
 
 
-def _in_process(fn: Callable[..., Any], isolation: str, arguments: Arguments) -> bool:
+def _in_process(fn: Callable[..., Any], isolation: str, sandbox: object, arguments: Arguments) -> Sandboxed | None:
+    found = sandbox_of(sandbox)
     if checked.one_of("isolation", isolation, ("thread", "process")) == "thread":
-        return False
+        if found is not None:
+            raise ConfigurationError('sandbox= is for a function in a process of its own: add isolation="process"')
+        return None
     if arguments.context is not None:
         raise ConfigurationError("a tool in a process of its own gets no context: it cannot cross")
     check_isolated(fn)
-    return True
+    return Sandboxed(found)
 
 
 def _compensation(undo: Callable[..., Any] | None) -> tuple[Callable[..., Any], str | None] | None:
@@ -258,6 +264,7 @@ def tool(
     approval_subject: Subject | None = ...,
     max_result: int = ...,
     isolation: Literal["thread", "process"] = ...,
+    sandbox: SandboxOption = ...,
 ) -> FunctionTool[P, R]: ...
 @overload
 def tool(
@@ -276,6 +283,7 @@ def tool(
     approval_subject: Subject | None = ...,
     max_result: int = ...,
     isolation: Literal["thread", "process"] = ...,
+    sandbox: SandboxOption = ...,
 ) -> _Decorator: ...
 def tool(fn: Any = None, /, **options: Any) -> Any:
     """Makes a function, plain or async, a tool: `@tool`, `@tool(…)` or `tool(fn, …)`.
@@ -293,7 +301,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     `approval_prompt(**arguments)`: what somebody is asked; `approval_timeout`: seconds, then a no;
     `approval_subject(arguments)`: the text that patterns of the first argument are compared with, if not its value.
     `max_result`: characters that the model gets, head and tail. `isolation`: `process` runs a blocking function where
-    it can be killed. Raises `ConfigurationError`.
+    it can be killed; `sandbox`: in which it runs there, `"bwrap"` or a `Sandbox(…)`. Raises `ConfigurationError`.
 
     A plain function runs in a daemon thread, which a stop cannot end: it is given 100 ms, abandoned, and named.
     """

@@ -5,7 +5,7 @@ name. Nothing that the child says is unpickled here. 3. The child is a fresh int
 threads, locks or sockets. 4. It is ended with everything that it has started, as any program of a tool.
 
 This isolates faults: endless loops, crashes, leaks. It is no security boundary: the child runs as this user, with this
-environment, and may do whatever this process may.
+environment, and may do whatever this process may. With a sandbox it may do what that allows.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, HalterError, ToolError
 from halter.messages import File, Image
 from halter.tools import isolated_child
+from halter.tools.sandboxed import IN_THE_OPEN, Sandboxed, paths_of_python
+from halter.tools.surroundings import passed_on
 
 TERM_GRACE = 0.1  # seconds; without a handler of its own, the function's process ends at TERM at once
 
@@ -66,9 +68,16 @@ def check_isolated(fn: Callable[..., Any]) -> None:
 
 
 async def call_in_process(
-    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], ctx: ToolContext
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    ctx: ToolContext,
+    sandboxed: Sandboxed = IN_THE_OPEN,
 ) -> Any:
     """Calls a function of a module in a process of its own; returns its value as JSON has it, and raises what it does.
+
+    In a sandbox it works in the directory of this process, has the few variables that tools' programs have, and may
+    read what this interpreter imports from.
 
     Raises `ProcessDied` if the process ended before the function did, `TypeError` for a value without a form in JSON,
     `RaisedElsewhere` for an exception that does not cross (see `_known`), and what `pickle` raises for arguments that
@@ -83,15 +92,24 @@ async def call_in_process(
         with _nameless_file() as file:
             file.write(request)
             file.seek(0)
-            await _start(child, file)
+            await _start(child, file, sandboxed)
         await child.wait()
     return _value(fn, child, bytes(received))
 
 
-async def _start(child: Child, request: BinaryIO) -> None:
+async def _start(child: Child, request: BinaryIO, sandboxed: Sandboxed) -> None:
     flags = subprocess._args_from_interpreter_flags()  # pyright: ignore  # as multiprocessing's spawn
     argv = [sys.executable, *cast("list[str]", flags), "-P", str(Path(isolated_child.__file__))]
-    await child.start(lambda: argv, environment=os.environ, stdin=request.fileno(), apart=True)
+    is_free = sandboxed.sandbox is None
+    await sandboxed.start(
+        child,
+        argv,
+        environment=os.environ if is_free else passed_on(),
+        cwd=os.getcwd(),
+        shown=() if is_free else paths_of_python(),
+        stdin=request.fileno(),
+        apart=True,
+    )
 
 
 def _nameless_file() -> BinaryIO:

@@ -27,6 +27,7 @@ from halter.tools.approval import Approval
 from halter.tools.bounds import head_and_tail
 from halter.tools.mcp_arguments import McpArguments
 from halter.tools.mcp_stdio import stdio_server
+from halter.tools.sandbox import SandboxOption
 
 MOST_PAGES = 100
 
@@ -37,6 +38,7 @@ async def mcp_tools(
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
+    sandbox: SandboxOption = None,
     timeout: float | None = 60.0,
     connect_timeout: float | None = 30.0,
     approval: Approval = "never",
@@ -45,7 +47,8 @@ async def mcp_tools(
     """The tools of a server, while the block lasts: `async with mcp_tools(["python", "server.py"]) as tools`.
 
     `server`: a command, which is started and spoken to over its standard streams; a URL (streamable HTTP); or a
-    `Client` that you have made with the SDK. `env`: more variables for a command. `timeout`: seconds for a call.
+    `Client` that you have made with the SDK. `env`: more variables for a command. `sandbox`: `"bwrap"`, or a
+    `Sandbox(…)`, in which a command is run. `timeout`: seconds for a call.
     `connect_timeout`: seconds in which the server is connected and has listed its tools; `None`: no limit.
     `approval`: as for any tool; name the argument of patterns, as in `{"path": ("notes/*",)}`: a tool whose schema does
     not name it asks each time. `max_result`: characters. The tools work on this event loop only. Raises
@@ -56,7 +59,7 @@ async def mcp_tools(
     most = checked.whole("max_result", max_result, at_least=1)
     limit = seconds("connect_timeout", connect_timeout, or_none=True, above_zero=True)
     failure: Exception | None = None
-    client = _client(server, env, cwd)
+    client = _client(server, env, cwd, sandbox)
     async with AsyncExitStack() as connection:
         try:
             listed = await _connected(connection, client, limit, _name_of(server))
@@ -103,7 +106,11 @@ async def _listed(client: Client) -> AsyncGenerator[Any]:
     raise ConfigurationError(f"the MCP server lists its tools on more than {MOST_PAGES} pages")
 
 
-def _client(server: str | Sequence[str] | Client, env: Mapping[str, str] | None, cwd: str | None) -> Client:
+def _client(
+    server: str | Sequence[str] | Client, env: Mapping[str, str] | None, cwd: str | None, sandbox: SandboxOption
+) -> Client:
+    if sandbox is not None and isinstance(server, str | Client):
+        raise ConfigurationError("sandbox= is for an MCP server that is a command, which is run here")
     if isinstance(server, Client):
         return server
     if isinstance(server, str):
@@ -111,7 +118,7 @@ def _client(server: str | Sequence[str] | Client, env: Mapping[str, str] | None,
     command = list(server)
     if not command or not all(isinstance(word, str) for word in command):
         raise ConfigurationError(f"an MCP server is a command, a URL or a Client, not {server!r}")
-    return Client(stdio_server(command, env, cwd))
+    return Client(stdio_server(command, env, cwd, sandbox))
 
 
 def _spec(listed: Any) -> ToolSpec:

@@ -8,6 +8,7 @@ Source: https://modelcontextprotocol.io/specification/latest/basic/transports (s
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import sys
@@ -24,32 +25,39 @@ from mcp.shared.message import SessionMessage
 
 from halter.children.child import Child
 from halter.errors import ConfigurationError
+from halter.tools.sandbox import SandboxOption, sandbox_of
+from halter.tools.sandboxed import Sandboxed
 
 CLOSE_GRACE = 1.0  # seconds in which a server may end by itself once its stdin is closed
 TERM_GRACE = 1.0  # seconds between TERM and KILL
 LONGEST_LINE = 64 * 1024 * 1024  # bytes; a server that never ends its line is ended
 
+_logger = logging.getLogger("halter")
 Incoming = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[Incoming], "_Stdin"]
 
 
 @asynccontextmanager
 async def stdio_server(
-    command: Sequence[str], env: Mapping[str, str] | None = None, cwd: str | None = None
+    command: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    sandbox: SandboxOption = None,
 ) -> AsyncGenerator[Streams]:
     """Starts a server; yields the SDK's two streams, of what it says and of what it is told.
 
     `env`: more variables than the few that the SDK passes on. At the end its stdin is closed; if it does not end by
     itself within a second, its whole tree is ended: TERM, and KILL a second later. Raises `ConfigurationError` if it
-    cannot be started. Cancellation-safe: cancelled, it is ended at once.
+    cannot be started, and `SandboxUnavailable`. Cancellation-safe: cancelled, it is ended at once.
     """
     said, incoming = anyio.create_memory_object_stream[Incoming](math.inf)
     child = Child(_Lines(said).feed)
     child.outlives_runs = True
+    child.exited.add_done_callback(lambda _: _note_end(child, command[0]))
     child.exited.add_done_callback(lambda _: said.close())
     stdin: _Stdin | None = None
     try:
-        write = await _start(child, command, {**get_default_environment(), **(env or {})}, cwd)
+        write = await _start(child, command, {**get_default_environment(), **(env or {})}, cwd, sandbox)
         stdin = await _Stdin.over(write, said.close)
         with incoming:
             yield incoming, stdin
@@ -66,14 +74,23 @@ async def stdio_server(
         await asyncio.shield(gone)
 
 
-async def _start(child: Child, command: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> int:
+def _note_end(child: Child, name: str) -> None:
+    """A call that waits is told that the connection was closed; the log says why, if that was a limit."""
+    if child.has_exceeded_a_limit:
+        _logger.warning("the MCP server %r was %s", name, child.how_it_ended)
+
+
+async def _start(
+    child: Child, command: Sequence[str], environment: Mapping[str, str], cwd: str | None, sandbox: SandboxOption
+) -> int:
     """Returns a descriptor of the server's stdin."""
     read, write = os.pipe()
     try:
-        await child.start(lambda: command, environment=environment, cwd=cwd, stdin=read, stderr=_stderr())
+        sandboxed, directory = Sandboxed(sandbox_of(sandbox)), cwd or os.getcwd()
+        await sandboxed.start(child, command, environment=environment, cwd=directory, stdin=read, stderr=_stderr())
     except BaseException as error:
         os.close(write)
-        if isinstance(error, OSError | ValueError):
+        if isinstance(error, OSError | ValueError) and not isinstance(error, ConfigurationError):
             raise ConfigurationError(f"the MCP server {command[0]!r} could not be started: {error}") from error
         raise
     finally:

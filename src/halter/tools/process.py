@@ -21,7 +21,7 @@ from halter.tools.approval import Approval
 from halter.tools.function import FunctionTool, tool
 from halter.tools.jobs import Jobs, default_jobs, first_words
 from halter.tools.running import Limits, run
-from halter.tools.sandbox import Sandbox
+from halter.tools.sandbox import SandboxOption
 from halter.tools.surroundings import Surroundings
 
 # One command with plain arguments. Anything else asks, also where it would do no harm: ; & | $ ` < > ( ) { } \ ! # and
@@ -44,7 +44,7 @@ def shell(
     approval: Approval = "always",
     approval_timeout: float | None = 300.0,
     background: bool | Jobs = False,
-    sandbox: Sandbox = None,
+    sandbox: SandboxOption = None,
     shell: str | None = None,
     name: str = "shell",
     term_grace: float = 1.0,
@@ -57,7 +57,7 @@ def shell(
     run unasked are compared with single plain commands alone: with any of ``; & | $ ` < > ( ) { } \\ ! #`` or a line
     break in it, **a command always asks**. `approval_timeout`: seconds; then it is a no. `background`: the model may
     leave a program running, in these `Jobs`, or with `True` in the loop's; give it `job_tools()` as well. `sandbox`:
-    `"bwrap"`, or a `Bubblewrap(…)`. `shell`: bash, or sh where there is none. `term_grace`: seconds between TERM and
+    `"bwrap"`, or a `Sandbox(…)`. `shell`: bash, or sh where there is none. `term_grace`: seconds between TERM and
     KILL. Raises `ConfigurationError`.
 
     What a call has started is gone when it ends: its whole tree, also what used `nohup`, `setsid` or a double fork.
@@ -108,7 +108,7 @@ def program(
     max_output: int = 30_000,
     approval: Approval = "always",
     approval_timeout: float | None = 300.0,
-    sandbox: Sandbox = None,
+    sandbox: SandboxOption = None,
     name: str | None = None,
     description: str | None = None,
     term_grace: float = 1.0,

@@ -71,7 +71,8 @@ def _how_it_ended(child: Child, where: Surroundings) -> list[str]:
     """What there is to say about the end of a process that nobody has ended; nothing, if all was well."""
     said = [] if child.code == 0 else [child.how_it_ended]
     # A sandbox ends what is left in it by itself, and may be at it still.
-    if where.sandbox is None and child.gone.done() and child.gone.result() in (Ended.TERMINATED, Ended.KILLED):
+    is_free = where.sandboxed.sandbox is None
+    if is_free and child.gone.done() and child.gone.result() in (Ended.TERMINATED, Ended.KILLED):
         said.append("what it had left running was ended")
     return said
 

@@ -1,8 +1,8 @@
-"""A sandbox for programs, by bubblewrap: Linux namespaces, without a daemon.
+"""What a sandboxed program may reach and use: the definition. `sandbox_box.py` makes a command line of it.
 
 1. Inside: the machine's files, to read; the working directory, to write; a /tmp and a home of its own, both empty; its
 own processes alone, and no network. 2. It is always an ordinary user's: where this process is root, root is given up
-first (`sandbox_root.py`), because root without capabilities still owns most files and all of /proc/sys. 3. What it may
+first (`sandbox_start.py`), because root without capabilities still owns most files and all of /proc/sys. 3. What it may
 write holds no way out: repositories that were there before cannot be changed, because git on this side would run what
 their hooks and settings say. 4. A sandbox that cannot be had like this is refused before any program starts.
 
@@ -11,47 +11,65 @@ It is no virtual machine: the kernel is the same.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from halter import checked
+from halter.children.limits import TreeLimits
+from halter.core.settings import seconds
 from halter.errors import ConfigurationError, SandboxUnavailable
-from halter.tools import sandbox_root
-from halter.tools.sandbox_exposed import repositories, unix_sockets
+from halter.tools.sandbox_hosts import AllowedHosts
 
-# Sockets lie in /run: of Docker, of D-Bus, of agents that hold keys. To read-only mounts they are open all the same.
-_HIDDEN = ("/tmp", "/run", "/var/run", "/var/tmp")
-_NAMES = "/run/systemd/resolve"  # where /etc/resolv.conf points to on many machines
-_PATIENCE = 10.0  # seconds for a first, empty program
-_proven: set[tuple[str, ...]] = set()  # command lines of sandboxes that have worked in this process
+OWN_PROCESSES = 2  # bubblewrap's own: outside, and the first one inside
+LEAST_MEMORY = 64_000_000  # bytes; bubblewrap and what prepares it need some of them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bubblewrap:
+class Sandbox:
     """What a sandboxed program may reach, beyond the machine's files to read and its working directory to write.
 
-    `network`: True gives it this machine's network, with all that listens on it, abstract Unix sockets included.
-    `writable`, `readable`: more paths, also below the home, which is hidden otherwise; a Unix socket is reachable if it
-    is named here itself. A repository (`.git`, `.hg`) below a writable path stays read-only; name its `.git` as
-    writable to allow commits. `hidden`: directories that are to look empty. `program`: bwrap itself, by name or path. A
-    leading `~` is the home. Raises `SandboxUnavailable` if bwrap is missing, and `ConfigurationError` for a path that
-    is to be shown or hidden and does not exist.
+    Give one to `shell`, `program`, `mcp_tools`, or to `tool(isolation="process")`; background jobs have their shell's.
 
-    Source of the options: bwrap(1).
+    Args:
+        network: False for none. Hosts, as `("pypi.org", "*.example.org", "git.example.org:22")`: these alone, through a
+            proxy of Halter's that `HTTP_PROXY` and `HTTPS_PROXY` name; without a port, 80 and 443 are meant. True for
+            this machine's network, with all that listens on it, abstract Unix sockets included.
+        private: Whether the named hosts may be at addresses of this machine and its networks, which are refused else.
+        writable: More paths to write, also below the home, which is hidden otherwise. A repository (`.git`, `.hg`)
+            below a writable path stays read-only; name its `.git` as writable to allow commits.
+        readable: More paths to read. A Unix socket is reachable if it is named here itself.
+        hidden: Directories that are to look empty.
+        memory: Bytes of RAM for all its processes together.
+        processes: How many processes and threads may run at once.
+        cpu_seconds: Seconds of CPU time for all its processes together.
+        seconds: Seconds that it may run.
+        program: bwrap itself, by name or path.
+
+    Raises:
+        SandboxUnavailable: bwrap is missing, or this kernel cannot hold a limit.
+        ConfigurationError: A value is wrong, or a path that is to be shown or hidden does not exist.
+
+    A leading `~` is the home. A program that exceeds a limit is ended with all that it has started, and the tool's
+    result says which limit it was. Source of bubblewrap's options: bwrap(1).
     """
 
-    network: bool = False
+    network: bool | Iterable[str] = False
+    private: bool = False
     writable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    memory: int | None = None
+    processes: int | None = None
+    cpu_seconds: float | None = None
+    seconds: float | None = None
     program: str = "bwrap"
     found: str = field(init=False, repr=False, default="")
+    hosts: AllowedHosts | None = field(init=False, repr=False, default=None)
+    limits: TreeLimits | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         found = shutil.which(self.program)
@@ -60,133 +78,53 @@ class Bubblewrap:
                 f"the sandbox needs bubblewrap, and there is no {self.program!r} on the PATH: install the package "
                 "`bubblewrap`, or leave out sandbox="
             )
-        object.__setattr__(self, "found", found)
         for path in (*self.writable, *self.readable, *self.hidden):
             if not Path(path).expanduser().exists():
                 raise ConfigurationError(f"the sandbox cannot show or hide {path!r}: there is no such path")
+        object.__setattr__(self, "found", found)
+        if not isinstance(self.network, bool):
+            object.__setattr__(self, "hosts", AllowedHosts.of(self.network, private=self.private))
+        elif self.private:
+            raise ConfigurationError("private=True is for the hosts that network= names, and it names none")
+        object.__setattr__(self, "limits", self._limits())
 
-
-class Box:
-    """A sandbox around one working directory, tried out with an empty program; blocks meanwhile, some 50 ms.
-
-    Repositories below what is writable are those that are there now; what programs make later is theirs. Raises
-    `ConfigurationError` if `cwd` would open too much, and `SandboxUnavailable` where there is no safe sandbox.
-    """
-
-    def __init__(self, given: Bubblewrap, cwd: str) -> None:
-        self._given = given
-        self._cwd = _checked(cwd)
-        self._readable = tuple(map(_full, given.readable))
-        # The deeper ones later: they show through what was mounted around them.
-        writable = sorted((*map(_full, given.writable), self._cwd), key=lambda path: path.count("/"))
-        self._writable = tuple(dict.fromkeys(writable))
-        hidden = (*_HIDDEN, _home(), *map(_full, given.hidden))
-        self._hidden = tuple(
-            path for path in hidden if path != "/" and os.path.isdir(path) and not os.path.islink(path)
+    def _limits(self) -> TreeLimits | None:
+        memory = None if self.memory is None else checked.whole("memory", self.memory, at_least=LEAST_MEMORY)
+        processes = None if self.processes is None else checked.whole("processes", self.processes, at_least=1)
+        cpu, wall = (
+            seconds(name, value, or_none=True, above_zero=True)
+            for name, value in (("cpu_seconds", self.cpu_seconds), ("seconds", self.seconds))
         )
-        self._protected = {path: repositories(path) for path in self._writable}
-        self._is_root = os.geteuid() == 0
-        self._prove()
-
-    def argv(self, command: Sequence[str]) -> list[str]:
-        """The command within the sandbox. Raises `SandboxUnavailable` for a repository that has become a link."""
-        return [*self._as_ordinary_user(), self._given.found, *self._options(), *self._covers(), "--", *command]
-
-    def _prove(self) -> None:
-        key = (self._given.found, *self._options())
-        if key in _proven:
-            return
-        try:
-            tried = subprocess.run(
-                self.argv(["true"]), capture_output=True, stdin=subprocess.DEVNULL, timeout=_PATIENCE, check=False
+        if processes is not None and not _counts_processes_by_namespace():
+            raise SandboxUnavailable(
+                f"the sandbox cannot limit processes here: Linux {os.uname().release} counts those of the whole user; "
+                "it needs Linux 5.14, or leave out processes="
             )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise SandboxUnavailable(f"the sandbox cannot be had here: {error}") from error
-        if tried.returncode != 0:
-            said = tried.stderr.decode(errors="replace").strip() or f"exit code {tried.returncode}"
-            needs = (
-                "for a process of root it needs id-mapped mounts (Linux 5.12, and a file system that has them) and "
-                "CAP_SYS_ADMIN: run as an ordinary user"
-                if self._is_root
-                else "it needs user namespaces: allow them for bwrap"
-            )
-            raise SandboxUnavailable(f"the sandbox cannot be had here: {said}; {needs}, or leave out sandbox=")
-        _proven.add(key)
+        given = (memory, processes, cpu, wall)
+        return None if given == (None,) * 4 else TreeLimits(*given, uncounted=OWN_PROCESSES)
 
-    def _as_ordinary_user(self) -> Iterator[str]:
-        if self._is_root:
-            shown = json.dumps((*self._readable, *self._writable))
-            yield from (sys.executable, "-I", "-S", str(Path(sandbox_root.__file__)), shown)
-
-    def _source(self, path: str) -> str:
-        """Where bwrap finds a path that it is to show: for root, in the mount that `sandbox_root` has made of it."""
-        return sandbox_root.place_of((*self._readable, *self._writable).index(path)) if self._is_root else path
-
-    def _options(self) -> Iterator[str]:
-        yield from ("--unshare-all", "--unshare-user", "--die-with-parent", "--cap-drop", "ALL")
-        if self._given.network:
-            yield "--share-net"
-        yield from ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
-        for path in self._hidden:
-            yield from ("--tmpfs", path)
-        if self._given.network:
-            yield from ("--ro-bind-try", _NAMES, _NAMES)
-        for path in self._readable:
-            yield from ("--ro-bind", self._source(path), path)
-        for path in self._writable:
-            yield from ("--bind", self._source(path), path)
-            yield from self._protections(path)
-        yield from ("--chdir", self._cwd)
-
-    def _protections(self, path: str) -> Iterator[str]:
-        """Repositories, read-only. The directories above them become mounts, too: those cannot be renamed, and so no
-        other repository takes the place of one."""
-        kept = self._protected[path]
-        above = {str(parent) for name in kept for parent in Path(name).parents} - {"."}
-        for option, names in (("--bind-try", sorted(above)), ("--ro-bind-try", kept)):
-            for name in names:
-                if os.path.islink(f"{path}/{name}"):
-                    raise SandboxUnavailable(
-                        f"the sandbox cannot protect {path}/{name}, which is a link: use the directory that it leads to"
-                    )
-                yield from (option, f"{self._source(path)}/{name}", f"{path}/{name}")
-
-    def _covers(self) -> Iterator[str]:
-        """Something else over each Unix socket of this machine that would be seen."""
-        for socket in unix_sockets(to_all=self._is_root):
-            if socket not in (*self._readable, *self._writable) and not self._is_hidden(socket):
-                yield from ("--ro-bind", "/dev/null", socket)
-
-    def _is_hidden(self, path: str) -> bool:
-        def nearest(tops: Sequence[str]) -> int:
-            return max((len(top) for top in tops if path.startswith(f"{top}/")), default=0)
-
-        return nearest(("/dev", "/proc", *self._hidden)) > nearest((*self._readable, *self._writable))
+    @property
+    def shares_network(self) -> bool:
+        """True if it has this machine's network."""
+        return self.network is True
 
 
-Sandbox: TypeAlias = Bubblewrap | Literal["bwrap"] | None
+SandboxOption: TypeAlias = Sandbox | Literal["bwrap"] | None
 
 
-def sandbox_of(given: object) -> Bubblewrap | None:
+def sandbox_of(given: object) -> Sandbox | None:
     """The sandbox that an option names. Raises `ConfigurationError`."""
-    if given is None or isinstance(given, Bubblewrap):
+    if given is None or isinstance(given, Sandbox):
         return given
     if given == "bwrap":
-        return Bubblewrap()
-    raise ConfigurationError(f'sandbox must be "bwrap", a Bubblewrap(…) or None, not {given!r}')
+        return Sandbox()
+    raise ConfigurationError(f'sandbox must be "bwrap", a Sandbox(…) or None, not {given!r}')
 
 
-def _checked(cwd: str) -> str:
-    """The directory by its real name: it is what the program may write."""
-    real = os.path.realpath(cwd)
-    if os.path.commonpath([real, _home()]) == real:
-        raise ConfigurationError(f"a sandbox in {real} could write the whole home: give it a cwd of its own")
-    return real
-
-
-def _full(path: str) -> str:
-    return os.path.realpath(os.path.expanduser(path))
-
-
-def _home() -> str:
-    return os.path.realpath(os.path.expanduser("~"))
+def _counts_processes_by_namespace() -> bool:
+    """Linux 5.14 (ucounts): RLIMIT_NPROC in a user namespace is for the processes in it."""
+    try:
+        major, minor = os.uname().release.split(".")[:2]
+        return (int(major), int("".join(filter(str.isdecimal, minor)))) >= (5, 14)
+    except ValueError:
+        return False

@@ -55,7 +55,7 @@ def unix_sockets(*, to_all: bool) -> Iterator[str]:
         if not path.startswith("/"):
             continue  # it has no name, or an abstract one
         path = os.path.realpath(path)
-        if path not in seen and _is_socket(path) and not (to_all and not _is_reachable(path)):
+        if path not in seen and _is_socket(path) and not (to_all and not is_reachable(path)):
             seen.add(path)
             yield path
 
@@ -74,7 +74,8 @@ def _is_socket(path: str) -> bool:
         return False
 
 
-def _is_reachable(path: str) -> bool:
+def is_reachable(path: str) -> bool:
+    """True if every user may go through the directories above it."""
     try:
         return all(os.stat(parent).st_mode & stat.S_IXOTH for parent in Path(path).parents)
     except OSError:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from halter.children.child import Child
 from halter.errors import ConfigurationError, ToolError
-from halter.tools.sandbox import Box, Bubblewrap, Sandbox, sandbox_of
+from halter.tools.sandbox import SandboxOption, sandbox_of
+from halter.tools.sandboxed import Sandboxed
 
 PASSED = frozenset(
     ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE")
@@ -25,43 +26,37 @@ class Surroundings:
 
     cwd: str | None
     env: Mapping[str, str]
-    sandbox: Bubblewrap | None
-    _boxes: dict[str, Box] = field(default_factory=dict)  # by directory
+    sandboxed: Sandboxed
 
     @classmethod
-    def of(cls, cwd: str | Path | None, env: Mapping[str, str] | None, sandbox: Sandbox) -> Surroundings:
+    def of(cls, cwd: str | Path | None, env: Mapping[str, str] | None, sandbox: SandboxOption) -> Surroundings:
         """From what a definition says. Raises `ConfigurationError`."""
         if cwd is not None and not isinstance(cwd, str | Path):
             raise ConfigurationError(f"cwd must be a path, not {cwd!r}")
         if env is not None and not (isinstance(env, Mapping) and all(map(_is_variable, env.items()))):
             raise ConfigurationError("env must be a mapping of names to texts, as in {'JAVA_HOME': '/opt/java'}")
         directory = None if cwd is None else str(Path(cwd).expanduser().absolute())
-        found = cls(directory, dict(env or {}), sandbox_of(sandbox))
-        if found.sandbox is not None and directory is not None:
-            found._boxed(found.sandbox, directory)
+        found = cls(directory, dict(env or {}), Sandboxed(sandbox_of(sandbox)))
+        if directory is not None:
+            found.sandboxed.box(directory)
         return found
 
     def environment(self) -> dict[str, str]:
         """All variables of a program."""
-        passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith("LC_")}
-        return {**passed, "TERM": "dumb", **self.env}
+        return {**passed_on(), "TERM": "dumb", **self.env}
 
     async def start(self, child: Child, argv: Sequence[str]) -> None:
         """Starts a program here. Raises `ToolError` if that cannot be. Cancelled, the start goes on: end the child."""
         try:
             cwd = self.cwd or os.getcwd()
-            await child.start(lambda: self._inside(argv, cwd), environment=self.environment(), cwd=cwd)
+            await self.sandboxed.start(child, argv, environment=self.environment(), cwd=cwd)
         except (OSError, ValueError) as error:
             raise ToolError(f"it could not be started: {error}") from error
 
-    def _inside(self, argv: Sequence[str], cwd: str) -> Sequence[str]:
-        return argv if self.sandbox is None else self._boxed(self.sandbox, cwd).argv(argv)
 
-    def _boxed(self, sandbox: Bubblewrap, cwd: str) -> Box:
-        """The sandbox around a directory, as it was when it was first needed there. Raises `ConfigurationError`."""
-        if cwd not in self._boxes:
-            self._boxes[cwd] = Box(sandbox, cwd)
-        return self._boxes[cwd]
+def passed_on() -> dict[str, str]:
+    """The variables of this process that are passed on."""
+    return {name: value for name, value in os.environ.items() if name in PASSED or name.startswith("LC_")}
 
 
 def _is_variable(pair: tuple[object, object]) -> bool:
