@@ -71,6 +71,7 @@ INSIDE_FUNCTIONS = {
     ("tools.isolated_child", "halter.messages"): "from the parent's path, which is known when the child runs",
     ("core.threads", "uvloop"): "the one optional dependency of the base install",
     ("models.http", "halter.net.sockets"): "loads aiohttp: at the first request, not when a model is named",
+    ("tools.sandboxed", "halter.tools.sandbox_gate"): "loads urllib: for a sandbox whose network is a list of hosts",
     ("sessions.opening", "halter.sessions.sql"): "loads SQLAlchemy, an extra: when sessions are kept in a database",
 }
 

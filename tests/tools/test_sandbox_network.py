@@ -136,6 +136,7 @@ def unused_gate() -> Any:
             place = listener.getsockname()
             socket.send_fds(gate.handover, [b"l"], [listener.fileno()])
         try:
+            await gate.open()
             reader, writer = await asyncio.open_connection(*place)
             writer.write(said.encode())
             async with asyncio.timeout(10):

@@ -14,9 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
 from urllib.parse import urlsplit
 
 from halter.core.threads import call_in_thread
@@ -51,35 +49,49 @@ class Gate:
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._is_closed = False
-        self._loop.add_reader(self._ours, self._take)
+        self._has_heard: asyncio.Future[None] = self._loop.create_future()
 
-    def _take(self) -> None:
-        """Takes the listening socket, when it comes."""
-        self._loop.remove_reader(self._ours)
-        with suppress(OSError):
-            found = socket.recv_fds(self._ours, 1, 1)[1]
-            if found:
-                self._run(self._listen(socket.socket(fileno=found[0])))
+    async def open(self) -> None:
+        """Waits for the listening socket, which comes once the program has been started; then accepts connections.
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _listen(self, listener: socket.socket) -> None:
-        listener.setblocking(False)
-        self._server = await asyncio.start_server(self._accept, sock=listener, limit=READ)
+        Returns without one where the program could not enter its sandbox. Cancellation-safe: call `close`.
+        """
+        self.handover.close()  # else nobody would be missed who does not send it
         if self._is_closed:
-            self._server.close()
+            return
+        self._loop.add_reader(self._ours, self._hear)
+        await self._has_heard
+        if self._is_closed:
+            return
+        try:
+            found = socket.recv_fds(self._ours, 1, 1)[1]
+        except OSError:  # it has ended
+            return
+        if found:
+            listener = socket.socket(fileno=found[0])
+            listener.setblocking(False)
+            self._server = await asyncio.start_server(self._serve, sock=listener, limit=READ)
+            if self._is_closed:
+                self._server.close()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_closed or len(self._writers) >= 2 * MOST_CONNECTIONS:
-            writer.transport.abort()
-        else:
-            self._writers.add(writer)
-            self._run(self._serve(reader, writer))
+    def _hear(self) -> None:
+        self._loop.remove_reader(self._ours)
+        if not self._has_heard.done():
+            self._has_heard.set_result(None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, in a task that asyncio has made for it."""
+        task = asyncio.current_task()
+        if self._is_closed or task is None or len(self._tasks) >= MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._writers.add(writer)
+        with suppress(asyncio.CancelledError):  # by `close`: asyncio would log it
+            await self._answer(reader, writer)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(PATIENCE):
@@ -133,7 +145,7 @@ class Gate:
         if self._is_closed:
             return
         self._is_closed = True
-        self._loop.remove_reader(self._ours)
+        self._hear()
         self._ours.close()
         self.handover.close()
         if self._server is not None:

@@ -46,7 +46,7 @@ class Sandboxed:
             return
         gate = None
         if self.sandbox.hosts is not None:
-            from halter.tools.sandbox_gate import Gate  # few need it, and it takes a while to import
+            from halter.tools.sandbox_gate import Gate
 
             gate = Gate(self.sandbox.hosts)
             child.gone.add_done_callback(lambda _: gate.close())
@@ -57,7 +57,7 @@ class Sandboxed:
             lambda: self._inside(argv, cwd, shown), environment=environment, cwd=cwd, limits=limits, **more
         )
         if gate is not None:
-            gate.handover.close()
+            await gate.open()
 
     def _inside(self, argv: Sequence[str], cwd: str, shown: Sequence[str]) -> Sequence[str]:
         box = self.box(cwd, shown)
