@@ -58,6 +58,21 @@ def test_a_pause_that_is_over_is_passed_when_the_answer_is_resumed(serve: Serve)
     assert "Paid." in answer.text
 
 
+def test_an_answer_that_ends_before_its_page_has_loaded_is_not_lost(serve: Serve) -> None:
+    served = serve(Agent(Scripted("One two three four.", pace=0.1), name="agent"))
+    chat = "/v1/ai-sdk/agent/chat/t"
+    served.start(id="r", session="t")
+    loaded = served.client.get(f"{chat}/messages")
+    assert (loaded.headers["halter-run-id"], [each["role"] for each in loaded.json()]) == ("r", ["user"])
+    served.until("r", "completed")
+    assert served.client.get(f"{chat}/stream").status_code == 204, "a page that has the answer must not get it twice"
+    replayed = served.client.get(f"{chat}/stream?run=r").text
+    assert "four." in replayed
+    assert replayed.endswith("data: [DONE]\n\n")
+    assert served.client.get("/v1/ai-sdk/agent/chat/other/stream?run=r").status_code == 404
+    assert "halter-run-id" not in served.client.get(f"{chat}/messages").headers
+
+
 @pytest.mark.parametrize("who_asks", ["the run", "a run under it"])
 def test_who_looks_at_a_paused_run_and_goes_neither_stops_it_nor_lets_it_wait_for_ever(who_asks: str) -> None:
     asyncio.run(_looked_at(who_asks))

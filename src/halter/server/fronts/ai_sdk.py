@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -132,9 +132,19 @@ def ai_sdk_router(server: Server) -> APIRouter:
             204: {"description": "Nothing is being answered in this chat."},
         },
     )
-    async def resume(agent: Agent, chat: Chat, who: Principal = Depends(may_read)) -> Any:
-        """Streams the answer that is on its way in a chat."""
+    async def resume(
+        agent: Agent,
+        chat: Chat,
+        who: Principal = Depends(may_read),
+        run: Annotated[str | None, Query(pattern=ID, description="the answer that the page lacks, over or not")] = None,
+    ) -> Any:
+        """Streams the answer that is on its way in a chat; or the one that `run` names, from its beginning."""
         known_agent(server, agent)
+        if run is not None:
+            info = await server.find_run(RunKey(who.tenant, run))
+            if info is None or info.plan.session != chat:
+                raise no_run(run)
+            return await _stream(server, info.plan.key)
         live = [info for info in await live_runs(server, who, chat) if info.plan.agent == agent]
         if not live:
             return Response(status_code=204)
@@ -145,14 +155,20 @@ def ai_sdk_router(server: Server) -> APIRouter:
         response_model=list[dict[str, Any]],
         responses={**problems(404), 200: shown_as([{"id": "trip-0", "role": "user", "parts": []}])},
     )
-    async def messages(agent: Agent, chat: Chat, who: Principal = Depends(may_read)) -> Any:
-        """Shows a chat's messages as `useChat` begins with them; without the answer that is on its way."""
+    async def messages(agent: Agent, chat: Chat, response: Response, who: Principal = Depends(may_read)) -> Any:
+        """Shows a chat's messages as `useChat` begins with them; without the answer that is on its way.
+
+        That one's id is in `Halter-Run-Id`: it may be over before the page asks for its stream.
+        """
         known_agent(server, agent)
+        live = await live_runs(server, who, chat)  # before its messages: an answer that ends meanwhile is left out too
+        if live:
+            response.headers["Halter-Run-Id"] = live[0].plan.key.id
         try:
             said = await server.sessions.history(server.names(who.tenant).stored(chat), full=True)
         except SessionNotFound:
             return []
-        return ui_messages(chat, before_the_answer(said) if await live_runs(server, who, chat) else said)
+        return ui_messages(chat, before_the_answer(said) if live else said)
 
     return router
 
