@@ -91,6 +91,7 @@ async def an_unknown_run_is_none_everywhere(store: RunStore) -> None:
     assert await store.cancel(key, STOP) is None
     assert await store.wait(key, 0) is None
     assert await store.feed(key) is None
+    assert await store.programs(key) is None
     assert store.presence(key) is None
     assert await store.answer(key, "x", 1) is False
     assert await store.send(key, Message.user("x")) is False

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from halter.children.ending import Ending
 from halter.children.leader import Leader
@@ -32,6 +32,9 @@ from halter.core.lockfree import snapshot
 from halter.core.threads import spawn
 from halter.errors import ConfigurationError, RunCancelled
 from halter.outcome import Ended
+
+if TYPE_CHECKING:
+    from halter.children.work import Work
 
 READ = 64 * 1024  # bytes; as much as a pipe holds
 LEFT_IN_THE_PIPE = 1024 * 1024  # bytes read at most after its end: somebody else may go on writing for ever
@@ -56,6 +59,8 @@ class _Wish(NamedTuple):
 class Child:
     """A process and its tree. `exited`: done when it has ended; `gone`: when its whole tree has, and how.
 
+    `work`: what it is started for, if that is a tool call.
+
     Made on the loop that it belongs to; it runs once `start` has returned. `end` may come at any time: a process that
     is being started meanwhile is ended as soon as it is there.
     """
@@ -66,6 +71,7 @@ class Child:
         self.exited: asyncio.Future[None] = self.loop.create_future()
         self.gone: asyncio.Future[Ended] = self.loop.create_future()
         self.outlives_runs = False
+        self.work: Work | None = None
         self._on_output = on_output
         self._mark = new_mark()
         self._started: asyncio.Future[None] = self.loop.create_future()
@@ -197,6 +203,11 @@ class Child:
             self.exited.set_result(None)
         if error is not None and not self._started.done():
             self._started.set_exception(error)
+
+    @property
+    def pid(self) -> int | None:
+        """The number of its first process; `None` before it is there, and when that one has ended."""
+        return None if self._leader is None or self.exited.done() else self._leader.pid
 
     @property
     def code(self) -> int | None:
@@ -339,6 +350,11 @@ def _is_open(descriptor: int) -> bool:
 
 
 _live: dict[int, Child] = {}
+
+
+def live() -> list[Child]:
+    """All children of this process that are not gone; from any thread."""
+    return snapshot(_live)
 
 
 def _at_exit() -> None:

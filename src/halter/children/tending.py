@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from halter.children.child import Child
+from halter.children.work import Work
 from halter.core.tool_context import ToolContext
 from halter.outcome import CancelMode, Ended
 
@@ -22,6 +24,8 @@ async def tended(child: Child, label: str, grace: float, ctx: ToolContext) -> As
     Leaving waits until nothing of it is left, but for a `kill`. Cancellation-safe: cancelled while it waits, the ending
     goes on, and the call's run waits for it.
     """
+
+    child.work = Work(ctx.run_id, ctx.call_id, label, time.monotonic())
 
     def is_killed() -> bool:
         cancellation = ctx.token.cancellation

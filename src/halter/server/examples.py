@@ -53,6 +53,9 @@ RUN: dict[str, Any] = {
     "is_cut": False,
     "effective": True,
 }
+PROCESSES: dict[str, Any] = {
+    "processes": [{"run_id": RUN_ID, "call_id": "call_1", "pid": 4711, "command": "make test", "elapsed": 2.5}]
+}
 RUNS: dict[str, Any] = {"runs": [RUN], "next": None}
 STOPPED: dict[str, Any] = {"runs": [RUN]}
 TOMBSTONE: dict[str, Any] = {"id": RUN_ID, "status": "tombstone"}

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from halter.children.work import Program
 from halter.core.run import Run
 from halter.events import Event, Failure
 from halter.messages import Message, Usage
@@ -218,6 +219,10 @@ class RunStore(Protocol):
 
     async def send(self, key: RunKey, message: Message) -> bool:
         """Steers the run. False if it is over or being stopped."""
+        ...
+
+    async def programs(self, key: RunKey) -> Sequence[Program] | None:
+        """What the tools of the run, and of those under it, are running now."""
         ...
 
     async def feed(self, key: RunKey) -> EventFeed | None:

@@ -8,11 +8,14 @@ import msgspec
 from pydantic import BaseModel, ConfigDict
 
 from halter import events
+from halter.children.work import Program
 from halter.events import Failure
 from halter.outcome import Cancellation, CancelReceipt, RunStatus
 from halter.server import examples
 from halter.server.names import Names
 from halter.server.port import RunInfo
+
+LONGEST_COMMAND = 1_000  # characters
 
 
 def like(example: dict[str, Any]) -> ConfigDict:
@@ -148,6 +151,24 @@ class RunView(BaseModel):
     effective: bool | None = None
 
 
+class ProcessView(BaseModel):
+    """A program that a tool of a run, or of one under it, is running. `elapsed`: seconds since it was started."""
+
+    run_id: str
+    call_id: str
+    pid: int
+    command: str
+    elapsed: float
+
+
+class ProcessListView(BaseModel):
+    """All of them, the oldest first."""
+
+    model_config = like(examples.PROCESSES)
+
+    processes: list[ProcessView]
+
+
 class RunListView(BaseModel):
     """Runs, the newest first. `next`: what to give as `before` for the next page."""
 
@@ -254,6 +275,14 @@ def run_view(info: RunInfo, *, effective: bool | None = None) -> RunView:
         ended_at=info.ended_at,
         is_cut=info.is_cut,
         effective=effective,
+    )
+
+
+def process_view(found: Program) -> ProcessView:
+    """A program as a client sees it."""
+    command = shown(found.command[:LONGEST_COMMAND])
+    return ProcessView(
+        run_id=found.run_id, call_id=found.call_id, pid=found.pid, command=command, elapsed=found.elapsed
     )
 
 

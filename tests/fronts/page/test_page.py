@@ -17,6 +17,7 @@ from halter.server import KeyFile
 from halter.server.routes.browser import CLIENT, PAGE
 from halter.testing.wire_probe import WireProbe
 from halter.tools.filesystem import files
+from halter.tools.process import shell
 
 from .browser import PATIENCE, Tab
 from .conftest import Open, Serve
@@ -146,6 +147,20 @@ def test_a_question_is_answered_with_words_and_a_tools_output_is_shown(serve: Se
     tab.see("I see.")
     expect(tab.page.locator("details.tool")).to_contain_text("looking…")
     expect(tab.page.locator("details.tool")).to_contain_text("it is green")
+
+
+def test_the_process_of_a_tool_is_shown_while_it_runs(serve: Serve, open_page: Open) -> None:
+    tools = [shell(approval="never")]
+    served = serve(Agent(Scripted(calls("shell", command="sleep 73"), "Done."), name="agent", tools=tools))
+    served.start(id="r")
+    tab = open_page(served, "#/run/r")
+    call = tab.page.locator("details.tool")
+    expect(call).to_contain_text(re.compile(r"running, process \d+ for .* s"), timeout=PATIENCE)
+    [program] = served.client.get("/v1/runs/r/processes").json()["processes"]
+    expect(call).to_contain_text(f"process {program['pid']} for")
+    expect(call).to_contain_text("$ sleep 73")
+    tab.button("Stop").click()
+    expect(call).not_to_contain_text("process ")
 
 
 def test_a_live_run_is_steered(serve: Serve, open_page: Open) -> None:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from halter.children.work import Program, programs_of
 from halter.core.run import Run
 from halter.core.runtime import runtime
 from halter.errors import AlreadyAnswered
@@ -159,6 +160,13 @@ class MemoryRunStore:
             except TimeoutError:
                 pass
         return entry.info()
+
+    async def programs(self, key: RunKey) -> Sequence[Program] | None:
+        """See `RunStore.programs`."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        return [] if entry.is_over else programs_of({key.id, *(run.run_id for run in entry.info().runs)})
 
     async def feed(self, key: RunKey) -> EventFeed | None:
         """See `RunStore.feed`."""

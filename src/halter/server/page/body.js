@@ -27,12 +27,28 @@ export class RunBody {
 
   /** Until the run is over; throws if nothing more can be known of it. */
   async follow() {
-    for await (const batch of this.run.batches()) {
-      for (const event of batch) this.take(event)
-      this.#draw()
+    const timer = setInterval(() => this.#look().catch(() => {}), 1000)
+    try {
+      for await (const batch of this.run.batches()) {
+        for (const event of batch) this.take(event)
+        this.#draw()
+      }
+    } finally {
+      clearInterval(timer)
     }
     if (this.run.outcome) this.#end(this.run.outcome)
     return this.run.outcome
+  }
+
+  /** Finds the processes of running tools. */
+  async #look() {
+    if (![...this.#blocks.values()].some(({ status }) => status === "running")) return
+    const path = `/v1/runs/${encodeURIComponent(this.run.id)}/processes`
+    for (const { run_id, call_id, pid, elapsed } of (await this.app.halter.request("GET", path)).processes) {
+      const call = this.#blocks.get(`t ${run_id} ${call_id}`)
+      if (call) this.#dirty.add(Object.assign(call, { process: `, process ${pid} for ${took(elapsed * 1000)}` }))
+    }
+    this.#draw()
   }
 
   take(event) {
@@ -249,6 +265,7 @@ class Tool {
   outcome = null
   result = null
   elapsed = null
+  process = ""
   #parts = new Map()
 
   constructor({ name: title = "" }) {
@@ -265,7 +282,7 @@ class Tool {
     fill(this.title, name(this.name || "tool"))
     say(this.preview, preview(this.args))
     const took_ = this.elapsed === null ? "" : `, ${took(this.elapsed * 1000)}`
-    say(this.state, this.status === "finished" ? `${OUTCOMES[this.outcome] ?? this.outcome}${took_}` : this.status === "running" ? "running" : "called")
+    say(this.state, this.status === "finished" ? (OUTCOMES[this.outcome] ?? this.outcome) + took_ : this.status === "running" ? "running" + this.process : "called")
     if (this.status === "running" && this.output && !this.wasOpened) this.node.open = this.wasOpened = true
     if (this.status === "finished" || this.node.open || this.output) this.#fill()
   }

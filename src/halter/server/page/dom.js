@@ -2,9 +2,12 @@
 
 // Controls, characters that turn the direction of a text, and characters that show nothing. Joiners inside emoji and
 // between Arabic or Indic letters are ordinary writing, and so are variation selectors.
-const HIDDEN =
-  /(?<!\p{Extended_Pictographic}\uFE0F?[\u{1F3FB}-\u{1F3FF}]?)\u200D|(?<![\p{Script=Arabic}\p{Script=Devanagari}\p{Script=Bengali}])\u200C|[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B\u200E\u200F\u2028-\u202E\u2060-\u206F\u3164\uFEFF\uFFA0\uFFF0-\uFFFB]|[\u{E0000}-\u{E0FFF}]/gu
-const MAY_HIDE = /[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u2028-\u202E\u2060-\u206F\u3164\uFEFF\uFFA0\uFFF0-\uFFFB]|\uDB40/
+const HIDING = String.raw`\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B\u200E\u200F\u2028-\u202E\u2060-\u206F\u3164\uFEFF\uFFA0\uFFF0-\uFFFB`
+const HIDDEN = new RegExp(
+  String.raw`(?<!\p{Extended_Pictographic}\uFE0F?[\u{1F3FB}-\u{1F3FF}]?)\u200D|(?<![\p{Script=Arabic}\p{Script=Devanagari}\p{Script=Bengali}])\u200C|[${HIDING}]|[\u{E0000}-\u{E0FFF}]`,
+  "gu",
+)
+const MAY_HIDE = new RegExp(String.raw`[${HIDING}\u200C\u200D]|\uDB40`)
 
 /** The text with each hidden character written out, such as ⟨U+202E⟩. */
 export function shown(text) {
@@ -176,12 +179,13 @@ export function drawing(draw) {
 }
 
 /** What is shown where there is nothing: a slack line, and what to do. */
-export const empty = (title, ...words) =>
-  el("div.empty", {}, el("span.slack", { "aria-hidden": "true" }), el("h2", {}, title), el("p", {}, ...words))
+export const empty = (title, ...words) => blank("", {}, title, el("p", {}, ...words))
+
+const blank = (kind, set, title, ...rest) => el(`div.empty${kind}`, set, el("span.slack", { "aria-hidden": "true" }), el("h2", {}, title), rest)
 
 /** What is shown where something failed. */
 export function problem(error, again) {
   const retry = again && el("button", { type: "button", onclick: again }, "Try again")
   const words = error.status === 403 ? `${error.message}. Ask for a key that has it.` : error.message
-  return el("div.empty.broken", { role: "alert" }, el("span.slack", { "aria-hidden": "true" }), el("h2", {}, "This did not work"), el("p", {}, words), retry)
+  return blank(".broken", { role: "alert" }, "This did not work", el("p", {}, words), retry)
 }

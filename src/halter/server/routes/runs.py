@@ -20,7 +20,7 @@ from halter.server.run_stream import no_run, run_stream
 from halter.server.server import Server
 from halter.server.starting import find_earlier, one_start, start, until_over
 from halter.server.stream import Cursor, cursor_of
-from halter.server.views import AgentListView, AgentView, RunListView, RunView
+from halter.server.views import AgentListView, AgentView, ProcessListView, RunListView, RunView, process_view
 
 RunId = Annotated[str, Path(pattern=ID, description="the run's id")]
 KEY = HTTPBearer(auto_error=False, description="An API key; needed if the server has keys.")  # only for the document
@@ -110,6 +110,15 @@ def runs_router(server: Server) -> APIRouter:
         if found is None:
             raise no_run(id)
         return found
+
+    @router.get("/v1/runs/{id}/processes", response_model=ProcessListView, responses=problems(404))
+    async def list_processes(id: RunId, who: Principal = Depends(may_read)) -> Any:
+        """Lists the programs that the run's tools are running now; none once it is over."""
+        key = RunKey(who.tenant, id)
+        found = await server.store.programs(key)
+        if found is None and await server.find_run(key) is None:
+            raise no_run(id)
+        return ProcessListView(processes=[process_view(each) for each in found or ()])
 
     @router.get(
         "/v1/runs/{id}/events",
