@@ -194,6 +194,24 @@ def test_what_is_no_agent_takes_the_users_text(serve: Serve) -> None:
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Slowly the river turns."
 
 
+def test_words_of_members_are_shown_as_they_come_and_those_of_an_agents_tools_are_not(serve: Serve) -> None:
+    inner = Agent(Scripted("Inner words."), name="inner", description="Helps.")
+    chief = Agent(Scripted(calls("inner", input="Go."), "Done."), name="chief", tools=[inner])
+    row = Sequential(Agent(Scripted("First."), name="a"), chief, name="row")
+    client = client_of(serve([row, chief]))
+    deltas = [
+        chunk.choices[0].delta for chunk in client.chat.completions.create(model="row", messages=HELLO, stream=True)
+    ]
+    shown = [(getattr(delta, "reasoning_content", None) or "", delta.content or "") for delta in deltas]
+    assert "".join(thought for thought, _ in shown) == "First.\n\nDone."
+    assert "".join(text for _, text in shown) == "Done."
+    assert [bool(text) for _, text in shown].index(True) > [bool(thought) for thought, _ in shown].index(True)
+    whole = client.chat.completions.create(model="row", messages=HELLO).choices[0].message
+    assert (whole.content, whole.model_dump()["reasoning_content"]) == ("Done.", "First.\n\nDone.")
+    alone = client.chat.completions.create(model="chief", messages=HELLO).choices[0].message
+    assert (alone.content, alone.model_dump().get("reasoning_content")) == ("Done.", None)
+
+
 def test_the_served_runnables_are_the_models(serve: Serve) -> None:
     client = client_of(serve([poet("a"), poet("b")]))
     assert [model.id for model in client.models.list()] == ["a", "b"]

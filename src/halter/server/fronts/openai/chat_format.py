@@ -17,6 +17,7 @@ from halter.messages import PAUSED, ToolCall, Usage
 from halter.server.fronts.front import Dropped, RuledFormat, Rules
 from halter.server.fronts.openai.errors import error_of_failure
 from halter.server.fronts.openai.finishing import Finish, answer_of, calls_for_client, chat_usage, finish_of
+from halter.server.fronts.showing import Showing
 from halter.server.names import Names
 from halter.server.port import RunPlan
 from halter.server.views import shown
@@ -27,7 +28,10 @@ _OF_SERVER = Dropped("tools of the served agent are its own business; calls for 
 
 
 class ChatFormat(RuledFormat):
-    """One run as chunks. The run's own words alone: those of runs under it come with its answer.
+    """One run as chunks.
+
+    Words of the runs that it is made of (members of a crew, steps of a flow) are shown as reasoning, as they come: the
+    answer is what it makes of them.
 
     Args:
         names: of the tenant who reads.
@@ -55,6 +59,8 @@ class ChatFormat(RuledFormat):
         self._said: list[str] = []
         self._between = BETWEEN_MESSAGES
         self._thought: list[str] = []
+        self._parts = Showing()
+        self._part_message: str | None = None  # of a part, whose text was shown last
         self._calls: tuple[ToolCall, ...] = ()
         self._finish: Finish = "stop"
         self._refusal = ""
@@ -81,8 +87,16 @@ class ChatFormat(RuledFormat):
 
     # --- events ---------------------------------------------------------------------------------------------
 
+    def _begun(self, event: events.Started) -> bytes:
+        if event.parent_id is None:
+            self._parts.begin(event.run_id)
+        self._parts.take_run(event)
+        return b""
+
     def _text(self, event: events.TextDelta) -> bytes:
-        if event.parent_id is not None or self._holds_back:
+        if event.parent_id is not None:
+            return self._text_of_part(event)
+        if self._holds_back:
             return b""
         text = event.text
         if event.message_id != self._message_id:
@@ -90,6 +104,16 @@ class ChatFormat(RuledFormat):
             text = self._between + text if self._said else text
         self._said.append(text)
         return self._delta(b"content", text)
+
+    def _text_of_part(self, event: events.TextDelta) -> bytes:
+        if not self._parts.shows(event.run_id):
+            return b""
+        text = event.text
+        if event.message_id != self._part_message:
+            self._part_message = event.message_id
+            text = BETWEEN_MESSAGES + text if self._thought else text
+        self._thought.append(text)
+        return self._delta(b"reasoning_content", text)
 
     def _reasoning(self, event: events.ReasoningDelta) -> bytes:
         if event.parent_id is not None:
@@ -173,7 +197,7 @@ class ChatFormat(RuledFormat):
         events.Failed: _over,
         events.Cancelled: _over,
         events.Queued: Dropped("the stream is open and silent until the run has its session's turn"),
-        events.Started: Dropped("the first chunk was sent when the stream was opened"),
+        events.Started: _begun,
         events.Cancelling: Dropped("the last chunk says that the run was stopped"),
         events.StepStarted: Dropped("chat completions have no steps"),
         events.StepFinished: Dropped("chat completions have no steps"),
