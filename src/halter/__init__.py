@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from halter.agent import Agent as Agent
+    from halter.core.approvals import Policy as Policy
     from halter.core.budget import Budget as Budget
     from halter.core.cancellation import CancellationToken as CancellationToken
     from halter.core.context import RunContext as RunContext
@@ -38,6 +39,7 @@ _WHERE = {
     "CancellationToken": "halter.core.cancellation",
     "HalterError": "halter.errors",
     "Message": "halter.messages",
+    "Policy": "halter.core.approvals",
     "Run": "halter.core.run",
     "RunCancelled": "halter.errors",
     "RunContext": "halter.core.context",

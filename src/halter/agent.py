@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from halter import checked
 from halter.compaction.settings import ON_SESSIONS, Compaction
+from halter.core.approvals import Policy, checked_policy
 from halter.core.context import RunContext
 from halter.core.metering import NO_PRICE
 from halter.core.ports import Model
@@ -47,6 +48,7 @@ class Agent(Runnable[T]):
     `parallel_tools`: run the calls of one answer all at once, or in order. `handoffs`: agents to which it may hand the
     conversation over. `max_turns`: how many answers one run may take at most; a run whose last answer calls tools fails
     with `TurnsExhausted`. `hooks`: where your code looks into a run.
+    `approvals`: which tools ask, by the harm that they can do, see `Policy`; without it, as the run above it has it.
 
     `memory`: what it learns of its users and knows in later conversations, on sessions; see `Facts`. `compaction`: what
     becomes of conversations that outgrow the model's window, see `Compaction`; without it, those on sessions are
@@ -77,6 +79,7 @@ class Agent(Runnable[T]):
         handoffs: Iterable[Agent[Any]] = ...,
         max_turns: int = ...,
         hooks: Hooks | None = ...,
+        approvals: Policy | None = ...,
         settings: Settings = ...,
         memory: Facts | None = ...,
         compaction: Compaction | None = ...,
@@ -98,6 +101,7 @@ class Agent(Runnable[T]):
         handoffs: Iterable[Agent[Any]] = ...,
         max_turns: int = ...,
         hooks: Hooks | None = ...,
+        approvals: Policy | None = ...,
         settings: Settings = ...,
         memory: Facts | None = ...,
         compaction: Compaction | None = ...,
@@ -119,6 +123,7 @@ class Agent(Runnable[T]):
         handoffs: Iterable[Agent[Any]] = ...,
         max_turns: int = ...,
         hooks: Hooks | None = ...,
+        approvals: Policy | None = ...,
         settings: Settings = ...,
         memory: Facts | None = ...,
         compaction: Compaction | None = ...,
@@ -139,6 +144,7 @@ class Agent(Runnable[T]):
         handoffs: Iterable[Agent[Any]] = (),
         max_turns: int = 100,
         hooks: Hooks | None = None,
+        approvals: Policy | None = None,
         settings: Settings = Settings(),  # noqa: B008 - frozen
         memory: Facts | None = None,
         compaction: Compaction | None = ON_SESSIONS,
@@ -154,6 +160,7 @@ class Agent(Runnable[T]):
         self.parallel_tools = bool(parallel_tools)
         self.max_turns = checked.whole("max_turns", max_turns, at_least=1)
         self.hooks = _hooks(hooks)
+        self.approvals = checked_policy(approvals)
         self.settings = _settings(settings)
         self.memory = _memory(memory)
         self.compaction = _compaction(compaction)

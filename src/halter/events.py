@@ -7,6 +7,7 @@ shares a name with an exception.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import msgspec
@@ -246,7 +247,10 @@ class CompactionFinished(AgentEvent, frozen=True, kw_only=True, tag="compaction.
 
 
 class InputRequested(AgentEvent, frozen=True, kw_only=True, tag="input.requested"):
-    """Somebody must answer with `run.answer(request_id, …)`. `expires_at`: seconds since the epoch."""
+    """Somebody must answer with `run.answer(request_id, …)`.
+
+    `expires_at`: seconds since the epoch. `pattern`: of an approval, what a yes holds for that is to be remembered.
+    """
 
     request_id: str
     kind: str
@@ -255,12 +259,17 @@ class InputRequested(AgentEvent, frozen=True, kw_only=True, tag="input.requested
     options: tuple[str, ...] = ()
     call_id: str | None = None
     expires_at: float | None = None
+    pattern: Mapping[str, Any] | None = None
 
 
 class InputReceived(AgentEvent, frozen=True, kw_only=True, tag="input.received"):
+    """`reason`: why, as far as it was said; `by`: who has answered."""
+
     request_id: str
     outcome: InputOutcome
     answer: Any = None
+    reason: str | None = None
+    by: str | None = None
 
 
 class Custom(AgentEvent, frozen=True, kw_only=True, tag="custom"):

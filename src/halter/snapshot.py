@@ -6,7 +6,7 @@ over the events; `Fold` keeps its place, so a later look costs only what is new.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -87,6 +87,7 @@ class InputState(msgspec.Struct, kw_only=True):
     options: tuple[str, ...] = ()
     call_id: str | None = None
     expires_at: float | None = None
+    pattern: Mapping[str, Any] | None = None
 
 
 class OpenItems(msgspec.Struct, kw_only=True):
@@ -329,4 +330,5 @@ def _input(event: events.InputRequested) -> InputState:
         options=event.options,
         call_id=event.call_id,
         expires_at=event.expires_at,
+        pattern=event.pattern,
     )

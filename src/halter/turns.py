@@ -32,6 +32,7 @@ class Turns:
     def __init__(self, agent: Agent[Any], ctx: RunContext) -> None:
         self.agent = agent
         self.ctx = ctx
+        ctx.follow(agent.approvals)
         self._memory = None if agent.memory is None else Memory(agent.memory, agent.model, ctx)
         self._most = agent.max_turns
         self._repairs = agent.output_retries
@@ -193,6 +194,7 @@ class Turns:
             self.ctx.write(events.Handoff, from_agent=self.agent.name, to_agent=agent)
             return
         self.agent = agent
+        self.ctx.follow(agent.approvals)
         self._repairs = agent.output_retries
         self._has_called = False
         self._compacting.handed_off()

@@ -136,7 +136,7 @@ async def test_a_subject_stands_for_the_first_argument_also_where_patterns_name_
     assert await rule.asks({"command": "git log; rm -rf ~", "timeout": None}, NO_RUN)
 
 
-@pytest.mark.parametrize("wrong", ["sometimes", "", (), [], (1,), ("ls", None), 7, None, {}, {"a": ()}, {1: "ls"}])
+@pytest.mark.parametrize("wrong", ["sometimes", "", (), [], (1,), ("ls", None), 7, {}, {"a": ()}, {1: "ls"}])
 async def test_what_is_no_rule_is_refused_where_the_tool_is_made(wrong: Any) -> None:
     """A text that is no rule is no pattern either: it would be taken for its letters."""
     with pytest.raises(ConfigurationError, match="approval"):

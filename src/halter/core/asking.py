@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halter import events
@@ -11,33 +12,49 @@ from halter.core.ids import new_id
 from halter.core.lifecycle import advance
 from halter.errors import UsageError
 from halter.outcome import RunStatus
+from halter.shown import shown
 from halter.visible import visible
 
 if TYPE_CHECKING:
     from halter.core.execution import Execution
 
 _WORDS = {True: "yes", False: "no"}
+LONGEST_REASON = 2_000  # characters
+
+
+class Answer(NamedTuple):
+    """`reason`: why, told to the model after a no. `by`: who has given it."""
+
+    value: Any
+    reason: str | None = None
+    by: str | None = None
+
+
+_NONE = Answer(None)
 
 
 class Asked(NamedTuple):
     """An open question. `options`: the answers that it takes, if not all. `claimed`: the answer that was first."""
 
-    answer: asyncio.Future[Any]
+    answer: asyncio.Future[Answer]
     kind: str
     options: tuple[str, ...]
     claimed: dict[str, tuple[Any]]
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: Any, reason: str | None = None, by: str | None = None) -> Answer:
         """The value, if it is an answer: an approval takes a bool as well. Raises `UsageError`."""
         if self.kind == "approval" and isinstance(value, bool):
             value = _WORDS[value]
         if self.options and value not in self.options:
             raise UsageError(f"the answer must be one of {', '.join(map(repr, self.options))}, not {value!r}")
-        return value
+        for name, text in (("reason", reason), ("by", by)):
+            if text is not None and not (isinstance(text, str) and len(text) <= LONGEST_REASON):
+                raise UsageError(f"{name} must be a text of at most {LONGEST_REASON:,} characters, not {shown(text)}")
+        return Answer(value, reason or None, by or None)
 
-    def claim(self, value: Any) -> bool:
+    def claim(self, answer: Answer | None) -> bool:
         """Makes this its one answer, from any thread. False if another answer, or its expiry, was first."""
-        mine = (value,)
+        mine = (answer,)
         return self.claimed.setdefault("by", mine) is mine
 
     def give(self) -> None:
@@ -55,7 +72,8 @@ async def ask(
     options: tuple[str, ...],
     timeout: float | None,
     call_id: str | None,
-) -> Any:
+    pattern: Mapping[str, Any] | None = None,
+) -> Answer:
     """See `RunContext.ask`. Nothing in what is asked is hidden from who reads it, in whatever front."""
     request_id = new_id()
     prompt, options = visible(prompt), tuple(map(visible, options))
@@ -70,6 +88,7 @@ async def ask(
         options=options,
         call_id=call_id,
         expires_at=None if timeout is None else time.time() + timeout,
+        pattern=pattern,
     )
     _wait(execution, True)
     try:
@@ -88,7 +107,7 @@ async def ask(
         _wait(execution, bool(execution.inputs))
 
 
-async def _answer(asked: Asked, timeout: float | None) -> Any:
+async def _answer(asked: Asked, timeout: float | None) -> Answer:
     try:
         async with asyncio.timeout(timeout):  # `wait_for` loses a cancel that comes together with the answer
             return await asked.answer
@@ -98,9 +117,12 @@ async def _answer(asked: Asked, timeout: float | None) -> Any:
         return asked.claimed["by"][0]  # a thread has given it, and was told that it counts
 
 
-def _received(execution: Execution, request_id: str, outcome: events.InputOutcome, answer: Any = None) -> None:
+def _received(execution: Execution, request_id: str, outcome: events.InputOutcome, answer: Answer = _NONE) -> None:
     if not execution.cell and execution.inputs.pop(request_id, None) is not None:  # else the seal resolves it
-        execution.write(events.InputReceived, request_id=request_id, outcome=outcome, answer=answer)
+        value, reason, by = answer
+        execution.write(
+            events.InputReceived, request_id=request_id, outcome=outcome, answer=value, reason=reason, by=by
+        )
 
 
 def _wait(execution: Execution, waiting: bool) -> None:

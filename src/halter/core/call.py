@@ -20,6 +20,8 @@ from weakref import WeakKeyDictionary
 
 from halter import events
 from halter.core import log
+from halter.core.approvals import decide, options_for
+from halter.core.asking import ask
 from halter.core.attaching import Attachment, Takes, told
 from halter.core.current import CURRENT, CurrentRun
 from halter.core.ending import cancel_task, end_one, give_up
@@ -28,7 +30,7 @@ from halter.core.frames import where
 from halter.core.grace import Grace
 from halter.core.history import CUT_OFF, MAY_HAVE_RUN, NOT_RUN
 from halter.core.lockfree import snapshot
-from halter.core.ports import Tool
+from halter.core.ports import Question, Tool
 from halter.core.resources import Resource
 from halter.core.run_token import CallToken
 from halter.core.scrubbing import scrubbed
@@ -230,23 +232,37 @@ class Call:
         text, self.attachments = told(value, tool.text, self._takes)
         return text
 
-    async def _refusal(self, question: str, timeout: float | None) -> str | None:
+    async def _refusal(self, question: Question, timeout: float | None) -> str | None:
         """Asks whether it may run: `None` if it may, else what the model is told. After a stop nobody is asked.
 
         Raises `ToolError` for what cannot be shown whole: nobody approves what they cannot see.
         """
-        if len(question) > LONGEST_QUESTION:
-            raise ToolError(TOO_LONG_TO_ASK.format(len(question), LONGEST_QUESTION))
+        if len(question.prompt) > LONGEST_QUESTION:
+            raise ToolError(TOO_LONG_TO_ASK.format(len(question.prompt), LONGEST_QUESTION))
         request = self.execution.request()
         if request is not None:
             raise RunCancelled("stopped", cancellation=request)
+        self.context._raise_if_over()
+        assert self.tool is not None
+        name = self.tool.spec.name
         try:
-            answer = await self.context.ask(
-                question, kind="approval", options=("yes", "no"), timeout=timeout, call_id=self.request.id
+            answer = await ask(
+                self.execution,
+                question.prompt,
+                kind="approval",
+                schema=None,
+                options=options_for(self.execution, question),
+                timeout=timeout,
+                call_id=self.request.id,
+                pattern=question.pattern,
             )
         except TimeoutError:
+            await decide(self.execution, name, question, None)
             return f"{DENIED} Nobody answered in time."
-        return None if answer == "yes" else DENIED
+        await decide(self.execution, name, question, answer)
+        if answer.value != "no":
+            return None
+        return DENIED if answer.reason is None else f"{DENIED} The reason given: {answer.reason}"
 
     async def approve(self, question: str, timeout: float | None) -> None:
         """Asks within the call. The call's own time-out stands still meanwhile. Raises `Denied`."""
@@ -254,7 +270,7 @@ class Call:
         left = None if self.deadline is None else self.deadline - asyncio.get_running_loop().time()
         self._expires_in(None)
         try:
-            refusal = await self._refusal(question, timeout)
+            refusal = await self._refusal(Question(prompt=question), timeout)
         finally:
             self._expires_in(left)
         if refusal is not None:

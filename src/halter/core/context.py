@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from halter import checked, events
+from halter.core.approvals import Policy, policy_of
 from halter.core.asking import ask
 from halter.core.cancellation import CancellationToken
 from halter.core.current import current_execution
@@ -501,9 +502,19 @@ class RunContext:
         after the cut: nobody would answer any more.
         """
         self._raise_if_over()
-        return await ask(
+        answer = await ask(
             self._execution, prompt, kind=kind, schema=schema, options=options, timeout=timeout, call_id=call_id
         )
+        return answer.value
+
+    @property
+    def policy(self) -> Policy:
+        """Which tools ask here: the policy of this run's agent, else of the nearest one above it, else the default."""
+        return policy_of(self._execution)
+
+    def follow(self, policy: Policy | None) -> None:
+        """Makes this the policy of the run, and of those under it that have none. `None`: that of the run above it."""
+        self._execution.policy = policy
 
     def __repr__(self) -> str:
         return f"<RunContext of {self._execution!r}>"

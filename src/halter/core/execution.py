@@ -41,6 +41,8 @@ from halter.messages import Message, ToolCall, Usage
 from halter.outcome import Cancellation, CancelMode, CancelReason, RunResult, RunStatus
 
 if TYPE_CHECKING:
+    from halter.core.approval_file import Allowed
+    from halter.core.approvals import Policy
     from halter.core.call import Call
     from halter.core.cancellation import Registration
     from halter.core.home import Home
@@ -103,6 +105,8 @@ class Execution:
         self.state_before = self.state
         self.at_end: Callable[[], object] | None = None  # what the body has to add when all under it is over
         self.inputs: dict[str, Asked] = {}
+        self.policy: Policy | None = None  # of the agent that runs; `None`: that of the run above it
+        self.allowed: list[Allowed] = []  # what somebody has said yes to for this tree; of a root without a session
         self.token = RunToken(self)
         self.steering: deque[Message] = deque()
         self.body_error: BaseException | None = None

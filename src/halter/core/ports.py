@@ -97,6 +97,17 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
     risks: frozenset[Risk] = frozenset()
 
 
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody must say yes to before a call runs.
+
+    `prompt`: what the call does, whole. `pattern`: what a remembered yes would hold for, by argument, as in
+    `approval={"command": "git status"}`; `None`: a yes counts for this call alone.
+    """
+
+    prompt: str
+    pattern: Mapping[str, Any] | None = None
+
+
 class Tool(Protocol):
     """Something that a model may call; immutable."""
 
@@ -112,7 +123,7 @@ class Tool(Protocol):
         """The model's JSON as `call` takes it. Raises `ToolError`, which tells the model what is wrong with it."""
         ...
 
-    async def question(self, arguments: Any, ctx: ToolContext) -> str | None:
+    async def question(self, arguments: Any, ctx: ToolContext) -> Question | None:
         """What somebody must say yes to before this call runs; `None`: nothing."""
         ...
 

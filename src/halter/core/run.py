@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
+from halter.core.approval_file import Allowed
+from halter.core.approvals import allowed_in
 from halter.core.current import CURRENT, current_execution
 from halter.core.execution import Execution
 from halter.core.home import begin
@@ -327,8 +329,15 @@ class Run(Generic[T_co]):
         self._execution.steering.extend(as_messages(message))
         return True
 
-    def answer(self, request_id: str, value: Any) -> None:
+    def answer(self, request_id: str, value: Any, *, reason: str | None = None, by: str | None = None) -> None:
         """Answers an `input.requested` of this run or of one under it, from any thread.
+
+        Args:
+            request_id: The question's.
+            value: One of its `options`, if it has any. Of an approval: `"yes"` or `True`, once; `"session"`, for its
+                `pattern` on this session, or in this tree of runs; `"always"`, for its pattern; `"no"` or `False`.
+            reason: Why; after a no it is told to the model. 2,000 characters at most.
+            by: Who answers, for the record.
 
         Raises `AlreadyAnswered` if another answer was first, and `UsageError` if nothing with this id is open or if
         the question does not take this answer; then it stays open.
@@ -337,10 +346,15 @@ class Run(Generic[T_co]):
         home = self._execution.home
         if asked is None or home is None:
             raise UsageError(f"run {self.id} has no open request {request_id!r}")
-        is_first = asked.claim(asked.read(value))
+        is_first = asked.claim(asked.read(value, reason, by))
         home.post(asked.give)  # also for a later answer: Ctrl-C may have kept the first from waking the loop
         if not is_first:
             raise AlreadyAnswered(f"question {request_id!r} of run {self.id} has an answer; this one changes nothing")
+
+    @property
+    def allowed(self) -> tuple[Allowed, ...]:
+        """Every yes that is remembered for this run's session or, without one, for its tree. On its loop only."""
+        return allowed_in(self._execution)
 
     def bind(self, fn: Callable[P, R]) -> Callable[P, R]:
         """`fn`, carried into any thread: there, this run is the current one."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from halter import checked
 from halter.core import elsewhere
+from halter.core.approvals import DECISIONS, Decision
 from halter.core.execution import Execution, unstarted
 from halter.core.home import LIVE, Home, home_here
 from halter.core.lockfree import snapshot
@@ -49,6 +50,14 @@ class Runtime:
         """
         filter = _Filter(tag, status, session)
         return [Run.observing(execution) for execution in snapshot(LIVE) if filter.fits(execution)]
+
+    def decisions(self, *, session: str | None = None) -> list[Decision]:
+        """What was allowed in this process and what was not, and by whom: the newest 1,000 answers, the oldest first.
+
+        Args:
+            session: The id of a session, for those on it alone.
+        """
+        return [each for each in DECISIONS.copy() if session is None or each.session == session]
 
     async def cancel(
         self,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from halter import events
+from halter.core.approvals import is_allowed
 from halter.core.cancellation import CancellationToken
 from halter.core.context import THREAD_PATIENCE, RunContext
 from halter.core.frames import where_in_thread
@@ -115,6 +116,10 @@ class ToolContext(RunContext):
         Cancellation-safe: a stop resolves the question as cancelled.
         """
         await self._call.approve(question, timeout)
+
+    async def is_allowed(self, tool: str, fits: Callable[[Mapping[str, Any]], bool]) -> bool:
+        """True if a yes is remembered for calls of this tool whose pattern `fits`. On the run's loop only."""
+        return await is_allowed(self._execution, tool, fits)
 
     # --- what belongs to the call ---------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from halter.core.ports import Question
 from halter.core.tool_context import ToolContext
 from halter.errors import ToolError
 from halter.tools.approval import Approval
@@ -52,11 +53,13 @@ class FileChange(FunctionTool[..., str]):
         fn: Callable[..., str],
         plan: Plan,
         *,
-        approval: Approval,
+        approval: Approval | None,
         timeout: float,
         makes_parents: bool = False,
     ) -> None:
-        super().__init__(fn, approval=approval, cancel="must_finish", timeout=timeout)
+        super().__init__(
+            fn, approval=approval, cancel="must_finish", timeout=timeout, risk="changes", does=self._changed_file
+        )
         self._root = root
         self._plan = plan
         self._makes_parents = makes_parents
@@ -68,14 +71,22 @@ class FileChange(FunctionTool[..., str]):
     def read(self, arguments: str) -> Seen:
         return Seen(super().read(arguments))
 
-    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
+    def _changed_file(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A yes that is remembered holds for the file, whatever is changed in it."""
+        return {"path": f"{self._root.path}/{arguments['path']}"}
+
+    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> Question | None:
         assert isinstance(arguments, Seen)  # `read` has made it
         if self._rule.never:
             return None
         arguments.path = await ctx.in_thread(self._resolved, arguments["path"])
-        if not await self._rule.asks(self._arguments.completed({**arguments, "path": arguments.path}), ctx):
+        whole = self._arguments.completed({**arguments, "path": arguments.path})
+        need = await self._rule.need(self.name, whole, ctx)
+        if need is None:
             return None
-        return await ctx.in_thread(self._preview, arguments, arguments.path, ctx.token.raise_if_cancelled)
+        return need.question(
+            await ctx.in_thread(self._preview, arguments, arguments.path, ctx.token.raise_if_cancelled)
+        )
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> str:
         assert isinstance(arguments, Seen)

@@ -35,7 +35,7 @@ def http_get(
     max_result: int = 50_000,
     timeout: float = 30.0,
     follow: int = 5,
-    approval: Approval = "never",
+    approval: Approval | None = None,
     name: str = "http_get",
     source: ByteSource | None = None,
 ) -> FunctionTool[..., object]:
@@ -68,9 +68,9 @@ def http_get(
 class Fetch(FunctionTool[..., object]):
     """A tool whose function takes `url`, and asks `redirected` before it goes on elsewhere."""
 
-    def __init__(self, fn: Callable[..., object], *, approval: Approval, **options: Any) -> None:
-        super().__init__(fn, approval=approval, **options)
-        self._rule = Rule(approval, self._arguments.names, _subject, _fits)
+    def __init__(self, fn: Callable[..., object], *, approval: Approval | None, **options: Any) -> None:
+        super().__init__(fn, approval=approval, risk=("reads", "network"), **options)
+        self._rule = Rule(approval, self._arguments.names, _subject, _fits, risks=self.rules.risks)
         for pattern in self._rule.patterns.get("url", ()):
             if pattern != "*" and not _PATTERN.fullmatch(pattern):
                 raise ConfigurationError(

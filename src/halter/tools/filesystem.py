@@ -36,7 +36,7 @@ def files(
     root: Where,
     *,
     write: bool = False,
-    approval: Approval = "always",
+    approval: Approval | None = None,
     skip: tuple[str, ...] = SKIPPED,
 ) -> tuple[FunctionTool[..., Any], ...]:
     """The tools for the files under `root`: to read and to search, and with `write` to change.
@@ -75,7 +75,7 @@ def read_file(root: Where, *, timeout: float = TIMEOUT) -> FunctionTool[..., str
         except OSError as error:
             raise explained(place, path, error) from error
 
-    return tool(read_file, timeout=timeout)
+    return tool(read_file, timeout=timeout, risk="reads")
 
 
 # --- searching ----------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def glob(root: Where, *, skip: tuple[str, ...] = SKIPPED, timeout: float = TIMEO
         except OSError as error:
             raise explained(place, path, error) from error
 
-    return tool(glob, timeout=timeout)
+    return tool(glob, timeout=timeout, risk="reads")
 
 
 def grep(root: Where, *, skip: tuple[str, ...] = SKIPPED, timeout: float = TIMEOUT) -> FunctionTool[..., Any]:
@@ -138,13 +138,13 @@ def grep(root: Where, *, skip: tuple[str, ...] = SKIPPED, timeout: float = TIMEO
         except OSError as error:
             raise explained(place, path, error) from error
 
-    return tool(grep)
+    return tool(grep, risk="reads")
 
 
 # --- changing -----------------------------------------------------------------------------------------------
 
 
-def write_file(root: Where, *, approval: Approval = "always", timeout: float = TIMEOUT) -> FunctionTool[..., str]:
+def write_file(root: Where, *, approval: Approval | None = None, timeout: float = TIMEOUT) -> FunctionTool[..., str]:
     """A tool that makes or replaces a text file; whole or not at all. `approval`: as for `files`."""
 
     def write_file(path: Annotated[str, PATH], content: Annotated[str, "All of the file's new text."]) -> str:
@@ -155,7 +155,7 @@ def write_file(root: Where, *, approval: Approval = "always", timeout: float = T
     return change
 
 
-def edit_file(root: Where, *, approval: Approval = "always", timeout: float = TIMEOUT) -> FunctionTool[..., str]:
+def edit_file(root: Where, *, approval: Approval | None = None, timeout: float = TIMEOUT) -> FunctionTool[..., str]:
     """A tool that replaces exact text in a text file. `approval`: as for `files`."""
 
     def edit_file(
@@ -171,7 +171,7 @@ def edit_file(root: Where, *, approval: Approval = "always", timeout: float = TI
     return change
 
 
-def apply_patch(root: Where, *, approval: Approval = "always", timeout: float = TIMEOUT) -> FunctionTool[..., str]:
+def apply_patch(root: Where, *, approval: Approval | None = None, timeout: float = TIMEOUT) -> FunctionTool[..., str]:
     """A tool that changes, adds, removes and renames text files by one patch: all of it is applied, or nothing.
 
     Args:

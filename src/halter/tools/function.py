@@ -13,7 +13,7 @@ import msgspec
 
 from halter import checked
 from halter.core.calling import is_async
-from halter.core.ports import ToolRules
+from halter.core.ports import Question, ToolRules
 from halter.core.settings import seconds
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, ToolError
@@ -21,7 +21,7 @@ from halter.messages import File, Image
 from halter.request import ToolSpec
 from halter.risk import Risk, risks
 from halter.tools import approval as approvals
-from halter.tools.approval import Approval, Prompt, Subject
+from halter.tools.approval import Approval, Does, Prompt, Subject
 from halter.tools.arguments import Arguments
 from halter.tools.bounds import head_and_tail
 from halter.tools.docstring import described
@@ -37,7 +37,10 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
 
 class FunctionTool(Generic[P, R]):
-    """A function that a model may call; immutable. Made by `tool`; called as the function, it is the function."""
+    """A function that a model may call; immutable. Made by `tool`; called as the function, it is the function.
+
+    `does`: as for `Rule`. All else as for `tool`.
+    """
 
     def __init__(
         self,
@@ -51,13 +54,14 @@ class FunctionTool(Generic[P, R]):
         cancel: Literal["cancellable", "must_finish"] = "cancellable",
         compensate: Callable[..., Any] | None = None,
         risk: Risk | Iterable[Risk] | None = None,
-        approval: Approval = "never",
+        approval: Approval | None = None,
         approval_prompt: Prompt | None = None,
         approval_timeout: float | None = 300.0,
         approval_subject: Subject | None = None,
         max_result: int = LONGEST_RESULT,
         isolation: Literal["thread", "process"] = "thread",
         sandbox: SandboxOption = None,
+        does: Does | None = None,
     ) -> None:
         if not callable(fn) or isinstance(fn, FunctionTool):
             raise ConfigurationError(f"a tool is made of a function, not of {fn!r}")
@@ -75,6 +79,8 @@ class FunctionTool(Generic[P, R]):
             approval,
             self._arguments.names,
             None if approval_subject is None else _callable("approval_subject", approval_subject),
+            risks=risks(risk),
+            does=does,
         )
         self._prompt = None if approval_prompt is None else _callable("approval_prompt", approval_prompt)
         self._max_result = checked.whole("max_result", max_result, at_least=1)
@@ -105,11 +111,8 @@ class FunctionTool(Generic[P, R]):
     def read(self, arguments: str) -> dict[str, Any]:
         return self._arguments.read(arguments)
 
-    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
-        whole = self._arguments.completed(arguments)
-        if not await self._rule.asks(whole, ctx):
-            return None
-        return await approvals.question(self.name, whole, self._prompt, ctx)
+    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> Question | None:
+        return await self._rule.question(self.name, self._arguments.completed(arguments), self._prompt, ctx)
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> Any:
         given = self._with_context(arguments, ctx)
@@ -258,7 +261,7 @@ def tool(
     cancel: Literal["cancellable", "must_finish"] = ...,
     compensate: Callable[..., Any] | None = ...,
     risk: Risk | Iterable[Risk] | None = ...,
-    approval: Approval = ...,
+    approval: Approval | None = ...,
     approval_prompt: Prompt | None = ...,
     approval_timeout: float | None = ...,
     approval_subject: Subject | None = ...,
@@ -277,7 +280,7 @@ def tool(
     cancel: Literal["cancellable", "must_finish"] = ...,
     compensate: Callable[..., Any] | None = ...,
     risk: Risk | Iterable[Risk] | None = ...,
-    approval: Approval = ...,
+    approval: Approval | None = ...,
     approval_prompt: Prompt | None = ...,
     approval_timeout: float | None = ...,
     approval_subject: Subject | None = ...,
@@ -297,7 +300,8 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     `max_concurrency`: so many at once on one event loop. `cancel`: `must_finish` gives a call that has begun the whole
     grace of a stop. `compensate`: called with the same arguments when a call was cut short. `risk`: what harm it can
     do: `reads`, `changes`, `destroys`, `network`, or several of them. `approval`: `always`, `never`, a predicate, or
-    patterns of calls that run unasked, by argument (see `Rule`);
+    patterns of calls that run unasked, by argument (see `Rule`); `None`: as the policy of the agent
+    has it for this risk;
     `approval_prompt(**arguments)`: what somebody is asked; `approval_timeout`: seconds, then a no;
     `approval_subject(arguments)`: the text that patterns of the first argument are compared with, if not its value.
     `max_result`: characters that the model gets, head and tail. `isolation`: `process` runs a blocking function where

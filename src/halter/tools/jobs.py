@@ -214,4 +214,4 @@ def job_tools(jobs: Jobs | None = None) -> tuple[FunctionTool[..., object], ...]
         await found.end()
         return f"{found.read()}\n({found.state})".lstrip("\n")
 
-    return tool(list_jobs), tool(read_job), tool(end_job)
+    return tool(list_jobs, risk="reads"), tool(read_job, risk="reads"), tool(end_job)

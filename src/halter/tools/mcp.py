@@ -17,7 +17,7 @@ import msgspec
 from mcp import Client
 
 from halter import checked
-from halter.core.ports import ToolRules
+from halter.core.ports import Question, ToolRules
 from halter.core.settings import seconds
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, McpTimeout, ToolError, UsageError
@@ -145,10 +145,8 @@ class McpTool:
         """The model's JSON object, in the order of the tool's schema; the server checks its values."""
         return self._arguments.read(arguments, self._rule.patterns)
 
-    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
-        if not await self._rule.asks(arguments, ctx):
-            return None
-        return await approvals.question(self.name, arguments, None, ctx)
+    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> Question | None:
+        return await self._rule.question(self.name, arguments, None, ctx)
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> str:
         """Has the server run it. Cancelled: the server is told, and not waited for."""

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from halter.core.ports import Question
 from halter.core.tool_context import ToolContext
 from halter.errors import ToolError
 from halter.tools.approval import Approval, Rule
@@ -62,9 +63,9 @@ class PatchTool(FunctionTool[..., str]):
     called with `path` and `patch` for each.
     """
 
-    def __init__(self, root: Root, fn: Callable[..., str], *, approval: Approval, timeout: float) -> None:
-        super().__init__(fn, cancel="must_finish", timeout=timeout)
-        self._rule = Rule(approval, ("path", "patch"))
+    def __init__(self, root: Root, fn: Callable[..., str], *, approval: Approval | None, timeout: float) -> None:
+        super().__init__(fn, cancel="must_finish", timeout=timeout, risk=("changes", "destroys"))
+        self._rule = Rule(approval, ("path", "patch"), risks=self.rules.risks)
         self._rule.check_names(self.name)
         self._root = root
 
@@ -75,14 +76,15 @@ class PatchTool(FunctionTool[..., str]):
     def read(self, arguments: str) -> Patch:
         return Patch(super().read(arguments))
 
-    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> str | None:
+    async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> Question | None:
         assert isinstance(arguments, Patch)  # `read` has made it
         if self._rule.never:
             return None
         steps = arguments.steps = await ctx.in_thread(self._steps, arguments["patch"])
         for path in dict.fromkeys(path for step in steps for path in (step.path, step.to) if path is not None):
             if await self._rule.asks({"path": path, "patch": arguments["patch"]}, ctx):
-                return await ctx.in_thread(self._preview, arguments, steps, ctx.token.raise_if_cancelled)
+                preview = await ctx.in_thread(self._preview, arguments, steps, ctx.token.raise_if_cancelled)
+                return Question(prompt=preview)  # a yes counts once: no pattern says what a patch does
         return None
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> str:

@@ -10,15 +10,16 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from halter import checked
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError
+from halter.risk import Risk
 from halter.tools.approval import Approval
-from halter.tools.function import FunctionTool, tool
+from halter.tools.function import FunctionTool
 from halter.tools.jobs import Jobs, default_jobs, first_words
 from halter.tools.running import Limits, run
 from halter.tools.sandbox import SandboxOption
@@ -41,7 +42,7 @@ def shell(
     env: Mapping[str, str] | None = None,
     timeout: float | None = 120.0,
     max_output: int = 30_000,
-    approval: Approval = "always",
+    approval: Approval | None = None,
     approval_timeout: float | None = 300.0,
     background: bool | Jobs = False,
     sandbox: SandboxOption = None,
@@ -87,10 +88,17 @@ def shell(
         )
         return await first_words(job)
 
-    return tool(
+    def does(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        plain = _plain_command(given)
+        left_running = {"background": True} if given.get("background") else {}
+        return None if plain is None else {"command": plain, "directory": where.directory(), **left_running}
+
+    return FunctionTool(
         run_command if jobs_of is None else run_or_leave_running,
         name=name,
         description=f"Runs a command line; {_RETURNS}.{_at_most(limits)}",
+        risk=("destroys", "network"),
+        does=does,
         approval=approval,
         approval_timeout=approval_timeout,
         approval_prompt=_command_asked,
@@ -106,7 +114,8 @@ def program(
     env: Mapping[str, str] | None = None,
     timeout: float | None = 120.0,
     max_output: int = 30_000,
-    approval: Approval = "always",
+    risk: Risk | Iterable[Risk] = ("destroys", "network"),
+    approval: Approval | None = None,
     approval_timeout: float | None = 300.0,
     sandbox: SandboxOption = None,
     name: str | None = None,
@@ -117,8 +126,9 @@ def program(
 
     `command`: the program's name or path, or a list of it and its first arguments, as `["git", "-C", "/repo"]`.
     `approval`: as for `tool`; patterns are compared with the arguments as a shell would want them written: `"status*"`,
-    `"log --oneline *"`. Many programs run others if they are told to: think of `git -c`, `find -exec`, `tar`. All else
-    as for `shell`. Raises `ConfigurationError`, also if there is no such program.
+    `"log --oneline *"`. `risk`: what harm this program can do, as for `tool`.
+    Many programs run others if they are told to: think of `git -c`, `find -exec`, `tar`. All else as for `shell`.
+    Raises `ConfigurationError`, also if there is no such program.
     """
     argv = [os.fspath(command)] if isinstance(command, str | Path) else list(command)
     if not argv or not all(isinstance(part, str) for part in argv):
@@ -140,10 +150,16 @@ def program(
         return f"Run {shlex.join([called, *argv[1:], *arguments])}"
 
     said = f"Runs {shlex.join([called, *argv[1:]])} with these arguments; {_RETURNS}.{_at_most(limits)}"
-    return tool(
+
+    def does(given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"program": argv, "arguments": given["arguments"], "directory": where.directory()}
+
+    return FunctionTool(
         run_program,
         name=name or re.sub(r"[^a-zA-Z0-9_-]", "_", called),
         description=description or said,
+        risk=risk,
+        does=does,
         approval=approval,
         approval_timeout=approval_timeout,
         approval_prompt=asked,

@@ -41,6 +41,10 @@ class Surroundings:
             found.sandboxed.box(directory)
         return found
 
+    def directory(self) -> str:
+        """Where a program that is started now would run, links followed."""
+        return os.path.realpath(self.cwd or os.getcwd())
+
     def environment(self) -> dict[str, str]:
         """All variables of a program."""
         return {**passed_on(), "TERM": "dumb", **self.env}

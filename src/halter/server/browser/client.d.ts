@@ -85,7 +85,7 @@ export interface ToolState {
   started_at: number | null
 }
 
-/** A question that waits for its answer. `expires_at`: seconds since the epoch. */
+/** A question that waits for its answer. `expires_at`: seconds since the epoch. An event of it has its `pattern` too. */
 export interface InputState {
   request_id: string
   run_id: string
@@ -178,8 +178,8 @@ export type Event =
       summary: string | null
       error: Failure | null
     })
-  | (Said<"input.requested"> & InputState)
-  | (Said<"input.received"> & { request_id: string; outcome: "answered" | "expired" | "cancelled"; answer: unknown })
+  | (Said<"input.requested"> & InputState & { pattern: Record<string, unknown> | null })
+  | (Said<"input.received"> & { request_id: string; outcome: "answered" | "expired" | "cancelled"; answer: unknown; reason: string | null; by: string | null })
   | (Said<"custom"> & { name: string; data: unknown })
 
 /** How a run ended. */
