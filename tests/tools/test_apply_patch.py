@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from halter.messages import ToolResult
 from halter.models.scripted import Scripted, calls
 from halter.outcome import RunResult
 from halter.tools.filesystem import apply_patch
+
+from ..bounds import T, assert_within
 
 pytestmark = pytest.mark.real_loop
 
@@ -223,6 +226,19 @@ WRONG = {
 def test_a_patch_that_cannot_be_applied_changes_nothing_and_says_why(house: Path, name: str) -> None:
     patch, words = WRONG[name]
     assert words in refused(house, patch)
+
+
+def test_a_patch_takes_no_longer_than_its_text_and_the_file_are_long(house: Path) -> None:
+    """Lines that are all alike, and hunks that are found in the last form or not at all."""
+    (house / "big.txt").write_text("a\n" * 20_000)
+    since = time.thread_time()
+    assert "is not found after the 2000 before it" in refused(
+        house, update("@@", *[" a"] * 2_000, "-b", path="big.txt")
+    )
+    apply(house, update(*["@@", "- a", "+b"] * 100, path="big.txt"))
+    assert_within(8 * T, time.thread_time() - since, "in processor time, both")
+    (house / "big.txt").write_text("a\n" * 200_002)
+    assert "more than 200,000 lines" in refused(house, update("@@", "-a", "+b", path="big.txt"))
 
 
 def test_several_steps_about_one_file_follow_each_other(house: Path) -> None:

@@ -15,6 +15,7 @@ from halter.errors import ToolError
 from halter.tools.contents import Look
 from halter.tools.patch_text import Hunk
 
+MOST_LINES = 200_000  # of a text; changing all of them into a form in which they are compared takes 0.1 s
 MOST_PLACES = 1_000  # that are compared with the line at which a hunk says it begins
 MOST_EMPTY = 8  # lines at the end of a hunk that may only separate it from the next
 LONGEST_SHOWN = 200  # characters of a line that is not found
@@ -35,8 +36,10 @@ _FORMS: tuple[Callable[[str], str], ...] = (
 def patched(text: str, hunks: tuple[Hunk, ...], path: str, look: Look) -> str:
     """The text with all hunks applied, each behind the one before. `look`: called between steps of the search.
 
-    Raises `ToolError` for a hunk that is not found, and what `look` does.
+    Raises `ToolError` for a hunk that is not found and for a text of too many lines, and what `look` does.
     """
+    if text.count("\n") > MOST_LINES:
+        raise ToolError(f"{path} has more than {MOST_LINES:,} lines: it is not changed by a patch")
     has_end = text.endswith("\n") or not text
     lines = text.removesuffix("\n").split("\n") if text else []
     found = _Lines(lines, look)
@@ -125,30 +128,26 @@ class _Lines:
         self.count = len(lines)
 
     def first(self, wanted: list[str], behind: int) -> int | None:
-        """The number, from 0, of the first of these lines, found at `behind` or after it."""
-        return next((next(self._all(wanted, behind, form), None) for form in self._forms_with(wanted, behind)), None)
+        """The number, from 0, of the first of these lines, found at `behind` or after it; in the strictest form."""
+        places = (next(self._all(wanted, behind, form), None) for form in range(len(_FORMS)))
+        return next((place for place in places if place is not None), None)
 
     def nearest(self, wanted: list[str], behind: int, expected: int) -> int | None:
-        """Of all places where they are, the one nearest to `expected`."""
-        for form in self._forms_with(wanted, behind):
+        """Of all places where they are in the strictest form, the one nearest to `expected`."""
+        for form in range(len(_FORMS)):
             places: list[int] = []
             for place in self._all(wanted, behind, form):
                 places.append(place)
                 if place >= expected or len(places) == MOST_PLACES:
                     break
-            return min(places, key=lambda place: abs(place - expected))
+            if places:
+                return min(places, key=lambda place: abs(place - expected))
         return None
 
     def last_lines(self, wanted: list[str], behind: int) -> int | None:
         """Their number if the text ends with them."""
         begin = self.count - len(wanted)
         return begin if begin >= behind and self.first(wanted, begin) is not None else None
-
-    def _forms_with(self, wanted: list[str], behind: int) -> Generator[int]:
-        """The forms in which they are found, the strictest first."""
-        for form in range(len(_FORMS)):
-            if next(self._all(wanted, behind, form), None) is not None:
-                yield form
 
     def _all(self, wanted: list[str], behind: int, form: int) -> Generator[int]:
         text, offsets = self._text(form)
