@@ -209,6 +209,33 @@ def test_an_approval_is_asked_over_http_and_never_given_by_itself(serve: Serve) 
     assert ran == ["anna"]
 
 
+def test_an_answer_over_http_may_hold_for_the_session_or_say_why_not(serve: Serve) -> None:
+    """The model is told the reason; the record and the audit log name who has answered."""
+    ran: list[str] = []
+
+    @tool(risk="changes")
+    async def pay(to: str) -> str:
+        """Pays."""
+        ran.append(to)
+        return "paid"
+
+    script = Scripted(*(calls("pay", to="anna"), "Done.") * 2, calls("pay", to="ben"), "Done.")
+    served = serve(Agent(script, name="agent", tools=[pay]))
+    for id, said in (("1", {"answer": "session"}), ("2", None), ("3", {"answer": "no", "reason": "Ben is on leave."})):
+        served.start(id=id, session="s")
+        if said is not None:
+            [question] = served.until(id, "waiting")["inputs"]
+            assert question["options"] == ["yes", "session", "no"]
+            body = {"request_id": question["request_id"], **said}
+            assert served.client.post(f"/v1/runs/{id}/input", json=body).status_code == 200
+        served.until(id, "completed")
+    assert ran == ["anna", "anna"]
+    newest = served.client.get("/v1/audit?action=run.input").json()["entries"][0]
+    assert newest["reason"] == "Ben is on leave."
+    told = served.client.get("/v1/runs/3/events").text
+    assert "This call was not allowed. The reason given: Ben is on leave." in told
+
+
 def test_a_message_steers_a_live_run_and_is_refused_by_one_that_is_over(
     serve: Serve, agent_on: AgentOn, wire: WireProbe
 ) -> None:

@@ -234,9 +234,13 @@ class RemoteRun(Generic[T_co]):
         """Steers it: delivered at the next turn. `await` it, or `.result()`: False if the run is over."""
         return Pending(self._accepted("messages", {"text": text}))
 
-    def answer(self, request_id: str, value: Any) -> Pending[bool]:
-        """Answers an `input.requested`. `await` it, or `.result()`: False if no such question is open."""
-        return Pending(self._accepted("input", {"request_id": request_id, "answer": value}))
+    def answer(self, request_id: str, value: Any, *, reason: str | None = None) -> Pending[bool]:
+        """Answers an `input.requested`. `await` it, or `.result()`: False if no such question is open.
+
+        `reason`: why; after a no to an approval it is told to the model. The server knows who answers by your key.
+        """
+        said = {} if reason is None else {"reason": reason}
+        return Pending(self._accepted("input", {"request_id": request_id, "answer": value, **said}))
 
     async def _accepted(self, what: str, body: Mapping[str, Any]) -> bool:
         try:

@@ -99,6 +99,7 @@ class AnswerBody(Body):
 
     request_id: str = Field(min_length=1, max_length=256)
     answer: Any = None
+    reason: str | None = Field(None, max_length=2_000, description="why; after a no the model is told")
 
 
 class MessageBody(Body):

@@ -213,7 +213,9 @@ class RunStore(Protocol):
         """The run when it is over, or after this time."""
         ...
 
-    async def answer(self, key: RunKey, request_id: str, value: Any) -> bool:
+    async def answer(
+        self, key: RunKey, request_id: str, value: Any, *, reason: str | None = None, by: str | None = None
+    ) -> bool:
         """Answers a question of the run. False if it has none of this id. Raises `UsageError` for a wrong answer."""
         ...
 

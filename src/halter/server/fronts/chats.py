@@ -203,7 +203,7 @@ async def stop_all(server: Server, who: Principal, session: str) -> None:
 
 async def answer(server: Server, who: Principal, key: RunKey, request_id: str, value: Any) -> bool:
     """Answers a question of a run, and records who did. False if the run has no such question."""
-    is_answered = await server.store.answer(key, request_id, value)
+    is_answered = await server.store.answer(key, request_id, value, by=who.actor)
     if is_answered:
         server.record(who, "run.input", key.id, "answered", message=request_id)
     return is_answered

@@ -214,14 +214,16 @@ class MemoryRunStore:
             del tombstones[next(iter(tombstones))]
         tombstones[key.id] = time.time() + TOMBSTONE, cancellation
 
-    async def answer(self, key: RunKey, request_id: str, value: Any) -> bool:
+    async def answer(
+        self, key: RunKey, request_id: str, value: Any, *, reason: str | None = None, by: str | None = None
+    ) -> bool:
         """See `RunStore.answer`."""
         entry = self._entries.get(key)
         run = entry.run if entry else None
         if entry is None or run is None or all(each.request_id != request_id for each in entry.inputs):
             return False
         try:
-            run.answer(request_id, value)
+            run.answer(request_id, value, reason=reason, by=by)
         except AlreadyAnswered:
             return False
         return True

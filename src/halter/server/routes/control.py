@@ -94,9 +94,9 @@ def control_router(server: Server) -> APIRouter:
         key = RunKey(who.tenant, id)
         if await server.store.get(key) is None:
             raise no_run(id)
-        if not await server.store.answer(key, body.request_id, body.answer):
+        if not await server.store.answer(key, body.request_id, body.answer, reason=body.reason, by=who.actor):
             raise Problem(409, f"run {id!r} has no open question {body.request_id!r}", code="no_such_question")
-        server.record(who, "run.input", id, "answered", message=body.request_id)
+        server.record(who, "run.input", id, "answered", reason=body.reason, message=body.request_id)
         return await server.get_run(key)
 
     @router.post("/v1/runs/{id}/messages", status_code=202, response_model=RunView, responses=problems(404, 409))

@@ -142,7 +142,8 @@ class _Conversation:
     async def _input(self, fields: dict[str, Any]) -> None:
         self._must("run")
         body = AnswerBody.model_validate(fields)
-        if not await self._server.store.answer(self._key, body.request_id, body.answer):
+        by = self._who.actor
+        if not await self._server.store.answer(self._key, body.request_id, body.answer, reason=body.reason, by=by):
             raise Problem(409, f"there is no open question {body.request_id!r}", code="no_such_question")
         self._server.record(self._who, "run.input", self._key.id, "answered", message=body.request_id)
 

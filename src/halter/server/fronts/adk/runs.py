@@ -121,7 +121,7 @@ class AdkRuns:
         questions = await self._questions(key, asked)
         shown = self._shown_of(key)
         for answer in answers:
-            if not await self._server.store.answer(key, str(answer.id), _value_of(answer)):
+            if not await self._server.store.answer(key, str(answer.id), _value_of(answer), by=who.actor):
                 raise Problem(400, f"question {answer.id!r} was answered already", code="no_such_question")
             self._server.record(who, "run.input", key.id, "answered", message=answer.id)
         answered = {answer.id for answer in answers}
