@@ -17,6 +17,7 @@ from halter.testing.wire_probe import WireProbe
 
 from ..bounds import T, assert_within
 from .adapters import Adapter
+from .shared import adapter as adapter
 
 STOPS = 100  # on each of two loops
 AT_ONCE = 2  # floods at once: with more, the provider itself is late to look

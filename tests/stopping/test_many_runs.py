@@ -16,6 +16,7 @@ from ..bounds import T, assert_within
 from .adapters import Adapter
 from .descriptors import sockets_to
 from .forms import AsyncForm, BlockingForm
+from .shared import adapter as adapter
 
 Form = AsyncForm | BlockingForm
 WHOLE = "".join(f"t{index} " for index in range(20))

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,9 @@ from halter.proof.wire import Record
 from halter.testing.wire_probe import WireProbe
 
 from ..bounds import assert_within
-from .adapters import ADAPTERS, Adapter
+from .adapters import Adapter
+from .shared import adapter as adapter
+from .shared import in_pairs
 
 SOURCE = Path(__file__).parents[2] / "src"
 TESTS = Path(__file__).parent
@@ -79,12 +80,6 @@ def program(wire: WireProbe) -> Program:
 @pytest.fixture(params=["asyncio", "uvloop"])
 def loop(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-def in_pairs(*hows: str) -> list[Any]:
-    """Each adapter with one of the ways to wait, in turn: which way it is, is no matter of the adapter's."""
-    pairs = [(adapter, hows[place % len(hows)]) for place, adapter in enumerate(ADAPTERS)]
-    return [pytest.param(adapter, how, id=f"{adapter.name}-{how}") for adapter, how in pairs]
 
 
 def assert_gone_before(lines: list[str], records: list[Record]) -> None:

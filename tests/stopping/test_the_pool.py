@@ -21,6 +21,7 @@ from halter.testing.wire_probe import WireProbe
 from ..bounds import assert_within
 from .adapters import ADAPTERS, Adapter
 from .descriptors import sockets_to
+from .shared import adapter as adapter
 
 WHOLE = "".join(f"t{index} " for index in range(20))
 Quiet = Callable[[], list[dict[str, Any]]]
