@@ -15,8 +15,8 @@ from halter.outcome import Cancellation, CancelReceipt, RunStatus
 from halter.server.port import RunInfo, RunPlan
 from halter.snapshot import RunState
 
-LARGEST = 900  # bytes; what is larger loses the end of its text
-CUT_TEXT = 400  # characters that are left of it then
+LARGEST = 850  # bytes; what is larger loses the end of its text
+CUT_TEXT = 350  # characters that are left of it then
 MOST_LINES = 10  # of a receipt, and runs under the run, in a record that is too large
 
 
