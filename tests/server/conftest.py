@@ -105,6 +105,13 @@ Serve = Callable[..., Served]
 @pytest.fixture
 def serve() -> Generator[Serve]:
     """`serve(runnables, **options of create_app)`: a server that ends with the test."""
+    with serving() as start:
+        yield start
+
+
+@contextmanager
+def serving() -> Generator[Serve]:
+    """As `serve`, for as long as the block lasts: for a server that several tests share."""
     running: list[tuple[uvicorn.Server, threading.Thread, Served]] = []
 
     def start(runnables: Runnable[Any] | list[Runnable[Any]], **options: Any) -> Served:
@@ -127,9 +134,11 @@ def serve() -> Generator[Serve]:
         return served
 
     start.app = serve_app  # type: ignore[attr-defined]
-    yield start
-    for server, thread, served in running:
-        _end(server, thread, served)
+    try:
+        yield start
+    finally:
+        for server, thread, served in running:
+            _end(server, thread, served)
 
 
 def _end(server: uvicorn.Server, thread: threading.Thread, served: Served) -> None:
