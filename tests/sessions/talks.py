@@ -80,7 +80,7 @@ async def speaking(run: Run[Any], words: int = 3) -> Run[Any]:
     """The run, when it has said so many words."""
     run.start()
     await until(lambda: len(run.text.split()) >= words or run.is_done)
-    assert not run.is_done, run.outcome
+    assert not run.is_done, run.why()
     return run
 
 

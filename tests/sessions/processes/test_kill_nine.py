@@ -34,7 +34,7 @@ from .recordings import WHOLE_TURN, mode
 AT_ONCE = 4
 POINTS = 10  # of each test
 ROUNDS = 5
-ORDINARY = 2  # of them; the others are left to `make soak`
+ORDINARY = 1  # of them; the others are left to `make soak`
 FEWEST_BORDERS = 15  # before and after changes in the store, in one turn
 REPAIRING = 12  # of the same, until a process that repairs a turn first has begun its own
 AFTER_THE_END = 0.03  # seconds; as long after its last word is a process killed at the latest
