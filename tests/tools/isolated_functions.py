@@ -197,3 +197,10 @@ def look_around() -> list[str]:
         outside = str(error.strerror)
     open("here", "w").close()
     return [outside, os.environ.get("HALTER_TEST_SECRET", "no secret"), "written"]
+
+
+def endless_page(page: str, url: str) -> str:
+    """As a parser that is kept busy; says that it has begun."""
+    open(os.environ["HALTER_TEST_MARK"], "w").close()
+    while True:
+        time.sleep(1)

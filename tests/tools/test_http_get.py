@@ -48,7 +48,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 async def fetched(url: str, **options: Any) -> ToolResult:
     """What the model is told."""
-    options = {"private": True, **options}
+    options = {"private": True, "robots": False, **options}
     result = await Agent(Scripted(calls("http_get", url=url), "done"), tools=[http_get(**options)]).run("Go on")
     return told(result)
 
@@ -213,7 +213,7 @@ async def test_a_redirect_to_where_nobody_may_look_is_refused(
 
 async def asked_on_the_way(url: str, answer: str = "yes", **options: Any) -> tuple[list[str], ToolResult]:
     """What somebody was asked; and what the model was told."""
-    agent = Agent(Scripted(calls("http_get", url=url), "done"), tools=[http_get(private=True, **options)])
+    agent = Agent(Scripted(calls("http_get", url=url), "done"), tools=[http_get(private=True, robots=False, **options)])
     run = agent.run("Go on")
     asked: list[str] = []
     async for event in run:
@@ -274,7 +274,7 @@ async def test_a_pattern_of_a_path_asks_where_a_redirect_leaves_it() -> None:
 async def test_the_time_that_somebody_takes_to_answer_is_not_the_calls() -> None:
     away = sending_on(lambda: server.url("/page", "localhost"))
     async with serving(away=away, page=page) as server:
-        tool = http_get(private=True, timeout=0.5, approval=(server.url("/*"),))
+        tool = http_get(private=True, robots=False, timeout=0.5, approval=(server.url("/*"),))
         run = Agent(Scripted(calls("http_get", url=server.url("/away")), "done"), tools=[tool]).run("Go on")
         async for event in run:
             if isinstance(event, events.InputRequested):
@@ -616,7 +616,11 @@ async def _body(client: Client) -> None:
 async def test_a_stop_closes_the_socket(stall: Any, no_leaks: None) -> None:
     async with serving(stall=stall) as server:
         url = server.url("/stall")
-        run = Agent(Scripted(calls("http_get", url=url), "done"), tools=[http_get(private=True)]).run("Go on").start()
+        run = (
+            Agent(Scripted(calls("http_get", url=url), "done"), tools=[http_get(private=True, robots=False)])
+            .run("Go on")
+            .start()
+        )
         await server.awaited(lambda: bool(server.clients) and bool(server.clients[0].path))
         since = time.monotonic()
         run.cancel()
@@ -638,7 +642,7 @@ async def test_a_stop_in_the_middle_of_a_large_page_ends_at_once() -> None:
         await client.answer(b"<p>" + b"<a href='x'>word</a> " * 400_000, "text/html")
 
     async with serving(page=page) as server:
-        tool = http_get(private=True, max_bytes=10_000_000)
+        tool = http_get(private=True, robots=False, max_bytes=10_000_000)
         run = Agent(Scripted(calls("http_get", url=server.url("/page")), "done"), tools=[tool]).run("Go on").start()
         await server.awaited(lambda: bool(server.clients) and server.clients[0].sent > 8_000_000)
         await asyncio.sleep(0.2)  # it is being made text

@@ -43,10 +43,11 @@ class Client:
 
 @dataclass
 class Server:
-    """`routes`: what is said under a path; anything else is not found."""
+    """`routes`: what is said under a path. `otherwise`: what is said under any other; `None`: that it is not found."""
 
     port: int
     routes: dict[str, Answering]
+    otherwise: Answering | None = None
     clients: list[Client] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)  # paths
 
@@ -68,7 +69,7 @@ class Server:
                 client.path = request.split(" ")[1]
                 client.headers = dict(line.lower().split(": ", 1) for line in lines if line)
                 self.asked.append(client.path)
-                await self.routes.get(client.path, not_found)(client)
+                await self.routes.get(client.path, self.otherwise or not_found)(client)
         except (asyncio.IncompleteReadError, ConnectionError):
             client.gone_at = client.gone_at or time.monotonic()
         finally:

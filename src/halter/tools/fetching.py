@@ -19,10 +19,13 @@ from halter.core.ports import ByteSource
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, ToolError
 from halter.net.sockets import SocketSource
+from halter.risk import Risk
 from halter.tools.approval import Approval, Rule
 from halter.tools.function import FunctionTool
+from halter.tools.reader import check_installed
 from halter.tools.web import Web, parsed
 
+RISK: tuple[Risk, ...] = ("reads", "network")
 _PATTERN = re.compile(r"([^:/]+)://([^/?#]*)(.*)", re.DOTALL)  # scheme, host and port, the rest
 _PARENT = re.compile(r"(^|[/\\])\.\.([/\\;]|$)")  # `;` begins a parameter, which some servers take off
 
@@ -37,6 +40,10 @@ def http_get(
     follow: int = 5,
     approval: Approval | None = None,
     name: str = "http_get",
+    reader: bool = False,
+    robots: bool = True,
+    cache_bytes: int = 16_000_000,
+    user_agent: str = "halter",
     source: ByteSource | None = None,
 ) -> FunctionTool[..., object]:
     """A tool that fetches a page by GET: HTML as its text, other text and JSON as they are, anything else refused.
@@ -46,8 +53,11 @@ def http_get(
     to. `max_bytes`: more is not read. `max_result`: characters that the model gets, head and tail. `timeout`: seconds
     for a call. `follow`: redirects. `approval`: as in `tool`; patterns such as `https://*.example.org/docs/*` are
     compared with the URL part by part: a `*` before the path stays within the host. A redirect to another host that
-    they do not fit asks again. `source`: another way to the bytes, which then has to refuse private addresses itself.
-    Raises `ConfigurationError`.
+    they do not fit asks again. `reader`: only the article of a page, without menus and banners, as Markdown; needs the
+    extra `web`, and takes about a second of processor time. `robots`: pages that a site's `robots.txt` forbids the
+    `user_agent`, or all programs, are not fetched. `cache_bytes`: of pages that their servers allow to be kept, for
+    this tool, in memory; 0 for none. `user_agent`: a name, as `my-shop/1.0 (+https://shop.example)`. `source`: another
+    way to the bytes, which then has to refuse private addresses itself. Raises `ConfigurationError`.
     """
     web = Web(
         source=source or SocketSource(public_only=not private),
@@ -55,13 +65,19 @@ def http_get(
         public_only=not private,
         max_bytes=checked.whole("max_bytes", max_bytes, at_least=1),
         follow=checked.whole("follow", follow, at_least=0),
+        agent=_agent(user_agent),
+        robots=checked.one_of("robots", robots, (True, False)),
+        cache_bytes=checked.whole("cache_bytes", cache_bytes, at_least=0),
+        reader=checked.one_of("reader", reader, (True, False)),
     )
+    if reader:
+        check_installed()
 
     async def http_get(url: Annotated[str, "A whole URL, http:// or https://."], ctx: ToolContext) -> str:
         """Fetches a page from the web as text: HTML without its markup, plain text and JSON as they are."""
         return await web.text(url, ctx, made.redirected(url, ctx))
 
-    made = Fetch(http_get, name=name, timeout=timeout, approval=approval, max_result=max_result)
+    made = Fetch(http_get, name=name, timeout=timeout, approval=approval, max_result=max_result, risk=RISK)
     return made
 
 
@@ -143,3 +159,10 @@ def _hosts(allow: Sequence[str] | None) -> tuple[str, ...] | None:
     if not hosts or not all(isinstance(host, str) and host and "/" not in host for host in hosts):
         raise ConfigurationError(f"allow takes hosts, as ('example.com', '*.example.org'), not {allow!r}")
     return hosts
+
+
+def _agent(given: str) -> str:
+    """A `User-Agent`: a product's name, as `halter` or `my-shop/1.0 (+https://shop.example)`."""
+    if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z_-]+(/[\x20-\x7e]*)?", given):
+        raise ConfigurationError(f"user_agent begins with a name, as 'my-shop/1.0 (+https://…)', not {given!r}")
+    return given

@@ -3,7 +3,8 @@ model's request is.
 
 1. Each address is checked where it is connected to, after each redirect, so that no name can lead elsewhere. 2. The
 sockets are those of `net/sockets.py`: a stop closes them, and they have their lines in the receipt. 3. What is beyond
-the bound is never read.
+the bound is never read. 4. Pages that a site forbids programs are not asked for, and those that its server lets us keep
+are not asked for twice.
 """
 
 from __future__ import annotations
@@ -16,21 +17,33 @@ from collections.abc import Awaitable, Callable, Mapping
 from email.message import Message
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
+from typing import TypeAlias
 from urllib.parse import urljoin
 
 import msgspec
 from yarl import URL
 
 from halter.core.context import RunContext
-from halter.core.ports import ByteSource, HttpRequest
+from halter.core.ports import ByteSource, ByteStream, HttpRequest
+from halter.core.tool_context import ToolContext
 from halter.errors import ProviderError, ToolError
 from halter.net.addresses import is_host, is_public, is_public_name
 from halter.net.proxies import proxy_for
 from halter.tools.html_text import text_of
+from halter.tools.isolated import call_in_process
+from halter.tools.reader import article_of
+from halter.tools.robots import LARGEST as LARGEST_ROBOTS
+from halter.tools.robots import Robots
+from halter.tools.web_cache import PageCache
 
 REDIRECTS = (301, 302, 303, 307, 308)
 LONGEST_REFUSAL = 2000  # characters of the body of an error
 LONGEST_URL = 8000
+NOT_MODIFIED = 304
+ROBOTS_REDIRECTS = 5  # RFC 9309, 2.3.1.2
+KEPT_HEADERS = ("cache-control", "expires", "date", "age", "vary", "etag", "last-modified")  # for the cache
+
+OnRedirect: TypeAlias = Callable[[str, str], Awaitable[None]]
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXTS = re.compile(r"text/.+|.+\+(json|xml|yaml)|application/(json|xml|yaml|x-yaml|toml|javascript|x-ndjson)")
 _META = re.compile(rb"<meta[^>]{0,500}charset=[\"']?([\w.:-]{1,40})", re.IGNORECASE)
@@ -48,21 +61,37 @@ class Unwatched:
 
 
 class Web:
-    """What may be fetched, and how much of it; immutable. `allow`: hosts, as `example.com` or `*.example.org`.
+    """What may be fetched, and how much of it. `allow`: hosts, as `example.com` or `*.example.org`.
 
-    `public_only`: addresses of the public internet alone, which `source` has to hold.
+    `public_only`: addresses of the public internet alone, which `source` has to hold. `agent`: the `User-Agent`.
+    `robots`: whether sites say what may be fetched. `cache_bytes`: of pages that are kept; 0 for none. `reader`: only
+    the article of a page.
     """
 
     def __init__(
-        self, *, source: ByteSource, allow: tuple[str, ...] | None, public_only: bool, max_bytes: int, follow: int
+        self,
+        *,
+        source: ByteSource,
+        allow: tuple[str, ...] | None,
+        public_only: bool,
+        max_bytes: int,
+        follow: int,
+        agent: str,
+        robots: bool,
+        cache_bytes: int,
+        reader: bool,
     ) -> None:
         self._source = source
         self._allow = None if allow is None else tuple(pattern.lower() for pattern in allow)
         self._public_only = public_only
         self._max_bytes = max_bytes
         self._follow = follow
+        self._headers = {"accept": ACCEPT, "user-agent": agent}
+        self._robots = Robots(agent.partition("/")[0]) if robots else None
+        self._cache = PageCache[Answer](cache_bytes)
+        self._reader = reader
 
-    async def text(self, url: str, ctx: RunContext, on_redirect: Callable[[str, str], Awaitable[None]]) -> str:
+    async def text(self, url: str, ctx: ToolContext, on_redirect: OnRedirect) -> str:
         """The page at `url` as text, redirects followed. Cancelled, it leaves no connection behind.
 
         `on_redirect(old, new)`: awaited before a redirect is followed; what it raises ends the fetch. Raises
@@ -71,9 +100,10 @@ class Web:
         asked, url = url, self._checked(url)
         for hops in range(self._follow + 1):
             await self._check_behind_proxy(url, ctx)
-            answer = await self._get(url, ctx)
+            await self._check_robots(url, ctx)
+            answer = await self._page(url, ctx)
             if answer.location is None:
-                text = await ctx.in_thread(answer.text, ctx)
+                text = await self._text_of(answer, ctx)
                 return text if hops == 0 else f"(from {url})\n\n{text}"
             url, before = self._checked(urljoin(url, answer.location)), url
             if hops < self._follow:
@@ -104,38 +134,91 @@ class Web:
             if not is_public(address):
                 raise ToolError(f"{host} is at {address}, which is no address of the public internet")
 
-    async def _get(self, url: str, ctx: RunContext) -> Answer:
-        request = HttpRequest(url=url, headers=HEADERS, body=b"", method="GET")
+    async def _check_robots(self, url: str, ctx: ToolContext) -> None:
+        if self._robots is None:
+            return
+        if not await self._robots.allows(url, lambda place: self._robots_txt(place, ctx)):
+            raise ToolError(f"{URL(url).host} does not allow programs to fetch {url}, by its robots.txt")
+
+    async def _robots_txt(self, url: str, ctx: ToolContext) -> tuple[int, str]:
+        """The status and the text of a robots.txt. Too many redirects, or one to where nobody may look: none."""
+        for _ in range(ROBOTS_REDIRECTS + 1):
+            await self._check_behind_proxy(url, ctx)
+            answer = await self._get(url, ctx, {}, limit=LARGEST_ROBOTS, only_text=False)
+            if answer.location is None:
+                return answer.status, answer.body.decode("utf-8", "replace")
+            try:
+                url = self._checked(urljoin(url, answer.location))
+            except ToolError:
+                break
+        return 404, ""
+
+    async def _page(self, url: str, ctx: ToolContext) -> Answer:
+        """What is kept of a page while it is fresh; else it is asked for, if need be whether it has changed."""
+        kept = self._cache.get(url)
+        if kept is not None and self._cache.is_fresh(kept):
+            return kept.page
+        answer = await self._get(url, ctx, {} if kept is None else kept.conditions)
+        if kept is not None and answer.status == NOT_MODIFIED:
+            self._cache.confirm(kept, answer.headers)
+            return kept.page
+        if answer.status == 200 and not answer.is_cut:
+            self._cache.store(url, answer, len(answer.body), answer.headers)
+        return answer
+
+    async def _get(
+        self,
+        url: str,
+        ctx: RunContext,
+        conditions: Mapping[str, str],
+        *,
+        limit: int | None = None,
+        only_text: bool = True,
+    ) -> Answer:
+        request = HttpRequest(url=url, headers={**self._headers, **conditions}, body=b"", method="GET")
         try:
             async with self._source.open(request, ctx, Unwatched()) as stream:
                 location = stream.headers.get("location") if stream.status in REDIRECTS else None
                 if location is not None:
                     return Answer(url=url, status=stream.status, location=location)
                 kind, charset = content_type(stream.headers)
-                if stream.status < 400 and not is_readable(kind):
+                if only_text and stream.status < 400 and not is_readable(kind):
                     raise ToolError(f"{url} is {kind}, which is no text: only pages, plain text and JSON can be read")
-                body = bytearray()
-                async for piece in stream:
-                    body += piece
-                    if len(body) > self._max_bytes:
-                        break  # leaving the stream early ends the connection
+                body, is_cut = await read_body(stream, limit or self._max_bytes)
                 return Answer(
                     url=url,
                     status=stream.status,
                     kind=kind,
                     charset=charset,
-                    body=bytes(body[: self._max_bytes]),
-                    is_cut=len(body) > self._max_bytes,
+                    body=body,
+                    is_cut=is_cut,
+                    headers={name: stream.headers[name] for name in KEPT_HEADERS if name in stream.headers},
                 )
         except ProviderError as error:
             ctx.token.raise_if_cancelled()
             raise ToolError(str(error)) from error
 
+    async def _text_of(self, answer: Answer, ctx: ToolContext) -> str:
+        """Its text; in reader mode its article, where one is found."""
+        if self._reader and answer.status < 400:
+            page = await ctx.in_thread(answer.html)
+            article = page and await call_in_process(article_of, (page, answer.url), {}, ctx)
+            if article:
+                return answer.with_note(article)
+        return await ctx.in_thread(answer.text, ctx)
 
-HEADERS: Mapping[str, str] = {
-    "accept": "text/html, text/plain, application/json;q=0.9, text/*;q=0.8, */*;q=0.1",
-    "user-agent": "halter",
-}
+
+async def read_body(stream: ByteStream, limit: int) -> tuple[bytes, bool]:
+    """Returns the first `limit` bytes, and whether there are more, which are never read."""
+    body = bytearray()
+    async for piece in stream:
+        body += piece
+        if len(body) > limit:
+            break  # leaving the stream early ends the connection
+    return bytes(body[:limit]), len(body) > limit
+
+
+ACCEPT = "text/html, text/plain, application/json;q=0.9, text/*;q=0.8, */*;q=0.1"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,16 +231,27 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     charset: str | None = None
     body: bytes = b""
     is_cut: bool = False
+    headers: Mapping[str, str] = {}
 
     def text(self, ctx: RunContext) -> str:
         """The body as text; blocks. Raises `ToolError` for the body of an error, and `RunCancelled`."""
-        look = ctx.token.raise_if_cancelled
-        text = self._decoded()
-        if self.kind in _HTML or (not self.kind and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
-            text = text_of(text, self.url, look)
+        page = self.html()
+        text = self._decoded() if page is None else text_of(page, self.url, ctx.token.raise_if_cancelled)
         if self.status >= 400:
             said = f"{self.url} answered {self.status} {_phrase(self.status)}: {text[:LONGEST_REFUSAL]}"
             raise ToolError(said.strip())
+        return self.with_note(text)
+
+    def html(self) -> str | None:
+        """The body where it is HTML, by its type or, if it has none, by its begin. Raises `ToolError`."""
+        if self.kind and self.kind not in _HTML:
+            return None
+        text = self._decoded()
+        is_html = self.kind or text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))
+        return text if is_html else None
+
+    def with_note(self, text: str) -> str:
+        """A text of this page, and whether there is more of it."""
         return f"{text}\n\n(cut after {len(self.body):,} bytes)" if self.is_cut else text
 
     def _decoded(self) -> str:
