@@ -25,11 +25,22 @@ if TYPE_CHECKING:
     from halter.tools.process import shell as shell
     from halter.tools.runnables import as_tool as as_tool
     from halter.tools.sandbox import Sandbox as Sandbox
+    from halter.tools.search import SearchEngine as SearchEngine
+    from halter.tools.search import SearchResult as SearchResult
+    from halter.tools.search import web_search as web_search
+    from halter.tools.search_engines import Brave as Brave
+    from halter.tools.search_engines import SearXNG as SearXNG
+    from halter.tools.search_engines import Tavily as Tavily
 
 _WHERE = {
+    "Brave": "halter.tools.search_engines",
     "FunctionTool": "halter.tools.function",
     "Jobs": "halter.tools.jobs",
     "Sandbox": "halter.tools.sandbox",
+    "SearXNG": "halter.tools.search_engines",
+    "SearchEngine": "halter.tools.search",
+    "SearchResult": "halter.tools.search",
+    "Tavily": "halter.tools.search_engines",
     "ToolContext": "halter.core.tool_context",
     "ToolError": "halter.errors",
     "as_tool": "halter.tools.runnables",
@@ -45,6 +56,7 @@ _WHERE = {
     "read_file": "halter.tools.filesystem",
     "shell": "halter.tools.process",
     "tool": "halter.tools.function",
+    "web_search": "halter.tools.search",
     "write_file": "halter.tools.filesystem",
 }
 __all__ = list(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]
