@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
@@ -651,6 +652,18 @@ async def test_a_stop_in_the_middle_of_a_large_page_ends_at_once() -> None:
         result = await run.finished()
     assert_within(T, time.monotonic() - since, "the stop")
     assert result.is_cancelled
+    assert result.receipt is not None
+    assert result.receipt.confirmed, "the thread has ended by itself"
+
+
+async def test_a_page_that_takes_too_long_is_not_worked_on_after_the_time_out() -> None:
+    async def page(client: Client) -> None:
+        await client.answer(page_of("links", 9_000_000).encode(), "text/html")
+
+    async with serving(page=page) as server:
+        result = await fetched(server.url("/page"), max_bytes=10_000_000, timeout=1.0)
+        assert "took too long" in result.content
+        await server.awaited(lambda: not [one for one in threading.enumerate() if one.name == "halter-call-text"], 10.0)
 
 
 # -- HTML that is broken on purpose

@@ -81,6 +81,7 @@ class Call:
         "execution",
         "expired",
         "given_up",
+        "has_expired",
         "is_deaf",
         "outcome",
         "request",
@@ -112,6 +113,7 @@ class Call:
         self.attachments: tuple[Attachment, ...] = ()
         self.so_far = ""  # what the model gets of it if it is cut short
         self.expired = False
+        self.has_expired = False  # stays, where `expired` is taken back for a compensation
         self.is_deaf = False  # nothing more is taken from threads: it is about to end
         self.ended: asyncio.Future[None] = loop.create_future()
         self.given_up: asyncio.Future[None] = loop.create_future()
@@ -135,10 +137,15 @@ class Call:
     @property
     def is_cut(self) -> bool:
         """It has to end: at its time-out, or by a stop that does not spare it. From any thread."""
-        if self.expired:
+        if self.is_timed_out:
             return True
         request = self.execution.request() if self.execution.is_cut else None
         return request is not None and not self.is_spared(request.mode)
+
+    @property
+    def is_timed_out(self) -> bool:
+        """It has to end, or had to, at its time-out: a thread of it may still look when the call is over."""
+        return self.expired or (self.has_expired and self.is_over)
 
     @property
     def _was_cut(self) -> bool:
@@ -349,7 +356,7 @@ class Call:
         resource, execution = self.resource, self.execution
         if self.is_over or resource is None or execution.home is None:
             return
-        self.expired = True
+        self.expired = self.has_expired = True
         self.token.notify()
         cancel_task(resource, execution)
         self._end_what_it_has("at its time-out")

@@ -77,4 +77,4 @@ class CallToken(RunToken):
         if not self._call.is_cut:
             return []
         timed_out = Cancellation(reason=CancelReason.TIMEOUT, message=f"the call of {self._call.request.name}")
-        return [timed_out] if self._call.expired else super()._own_requests()
+        return [timed_out] if self._call.is_timed_out else super()._own_requests()

@@ -45,7 +45,7 @@ def remember(secrets: Iterable[str]) -> None:
             _remembered.pop(secret, None)
             _remembered[secret] = None
             if len(_remembered) > MOST_REMEMBERED:
-                del _remembered[next(iter(_remembered))]
+                _remembered.pop(next(iter(_remembered)), None)  # another thread may do the same
 
 
 def scrubbed(text: str) -> str:
@@ -66,7 +66,8 @@ def _known() -> list[str]:
 
 
 def _in_environment() -> Iterator[str]:
-    for name, value in os.environ.items():
+    for name in list(os.environ):
+        value = os.environ.get(name, "")
         if "://" in value:
             for userinfo in _USERINFO.findall(value):
                 password = userinfo.partition(":")[2]

@@ -49,6 +49,7 @@ class _Reader(HTMLParser):
         self._url = url
         self._room = length  # characters that links may still take
         self._pieces: list[str] = []  # since the last whole line
+        self._looked_at = 0  # so many of the pieces hold no end of a line
         self._lines: list[str] = []
         self._title: list[str] = []
         self._hidden: list[str] = []  # the open elements that are not shown, outermost first
@@ -138,8 +139,11 @@ class _Reader(HTMLParser):
 
     def write_lines(self) -> None:
         """Finishes the lines that are whole; of empty ones next to each other, one stays."""
+        new, self._looked_at = self._pieces[self._looked_at :], len(self._pieces)
+        if not any("\n" in piece for piece in new):
+            return  # a long line is not put together once for each of its pieces
         *whole, rest = "".join(self._pieces).split("\n")
-        self._pieces = [rest]
+        self._pieces, self._looked_at = [rest], 1
         for line in whole:
             self._write(line)
 

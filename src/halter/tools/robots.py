@@ -24,6 +24,7 @@ MOST_SITES = 500
 Allows: TypeAlias = Callable[[str], bool]
 # Fetches a robots.txt, redirects followed: its status and text.
 Get: TypeAlias = Callable[[str], Awaitable[tuple[int, str]]]
+InThread: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class _Site(msgspec.Struct):
@@ -40,22 +41,23 @@ class Robots:
         self._sites: OrderedDict[str, _Site] = OrderedDict()
         self._lock = threading.Lock()
 
-    async def allows(self, url: str, get: Get) -> bool:
+    async def allows(self, url: str, get: Get, in_thread: InThread) -> bool:
         """Checks whether a URL may be fetched; asks its site if its rules are not known, or too old.
 
-        Raises what `get` raises: a site whose rules cannot be had is not fetched from.
+        Rules may be long: `in_thread` calls the functions that read and compare them. Raises what `get` raises: a site
+        whose rules cannot be had is not fetched from.
         """
         place = URL(url)
         origin = str(place.origin())
         site = self._sites.get(origin)
         if site is None or self._clock() >= site.until:
             status, text = await get(f"{origin}/robots.txt")
-            site = _Site(self._rules(status, text), self._clock() + KEPT_FOR)
+            site = _Site(await in_thread(self._rules, status, text), self._clock() + KEPT_FOR)
             with self._lock:
                 self._sites[origin] = site
                 if len(self._sites) > MOST_SITES:
                     self._sites.popitem(last=False)
-        return site.allows(url)
+        return await in_thread(site.allows, url)
 
     def _rules(self, status: int, text: str) -> Allows:
         """RFC 9309, 2.3.1: without rules all is allowed, and nothing where the server fails."""

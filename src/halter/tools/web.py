@@ -40,6 +40,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 LONGEST_REFUSAL = 2000  # characters of the body of an error
 LONGEST_URL = 8000
 NOT_MODIFIED = 304
+OVERHEAD = 1000  # bytes of memory that a page takes beside its texts
 ROBOTS_REDIRECTS = 5  # RFC 9309, 2.3.1.2
 KEPT_HEADERS = ("cache-control", "expires", "date", "age", "vary", "etag", "last-modified")  # for the cache
 
@@ -137,7 +138,7 @@ class Web:
     async def _check_robots(self, url: str, ctx: ToolContext) -> None:
         if self._robots is None:
             return
-        if not await self._robots.allows(url, lambda place: self._robots_txt(place, ctx)):
+        if not await self._robots.allows(url, lambda place: self._robots_txt(place, ctx), ctx.in_thread):
             raise ToolError(f"{URL(url).host} does not allow programs to fetch {url}, by its robots.txt")
 
     async def _robots_txt(self, url: str, ctx: ToolContext) -> tuple[int, str]:
@@ -163,7 +164,8 @@ class Web:
             self._cache.confirm(kept, answer.headers)
             return kept.page
         if answer.status == 200 and not answer.is_cut:
-            self._cache.store(url, answer, len(answer.body), answer.headers)
+            size = len(answer.body) + len(url) + sum(map(len, answer.headers.values())) + OVERHEAD
+            self._cache.store(url, answer, size, answer.headers)
         return answer
 
     async def _get(
