@@ -14,6 +14,8 @@ import pytest
 from halter.testing.wire_probe import WireProbe
 
 from ..bounds import TimedProbe
+from ..server.conftest import serve as serve
+from .pty import Terminal, halter
 
 KEEP = ("PATH", "TMPDIR", "COVERAGE_PROCESS_START")
 ProbeOf = Callable[[str], WireProbe]
@@ -56,3 +58,20 @@ def start(home: Path) -> Generator[Start]:
             return process
 
         yield started
+
+
+Open = Callable[..., Terminal]
+
+
+@pytest.fixture
+def terminal(home: Path) -> Generator[Open]:
+    """`terminal("chat", …)`: the `halter` command in a terminal."""
+    with ExitStack() as stack:
+
+        def opened(*arguments: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
+            env = {**os.environ, **environment}
+            found = Terminal(halter(*arguments), cwd=home / "work", env=env, columns=columns, rows=rows)
+            stack.callback(found.close)
+            return found
+
+        yield opened

@@ -27,6 +27,8 @@ FULL = 60_000  # bytes; a pipe holds 65,536
 Asked = Callable[..., tuple[int, str, str]]
 HOSTILE = "Hi \x1b]0;owned\x07\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m \u202elive\r there"
 
+pytestmark = pytest.mark.timeout(240)
+
 
 @pytest.fixture
 def ask(home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Asked:

@@ -75,13 +75,14 @@ def _ask(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, config: Config, wanted: Wanted) -> Run[Any] | RemoteRun[Any]:
     question = _question(options.question)
-    runnable = _runnable(config)
+    runnable = runnable_for(config)
     if options.output_schema is not None:
         runnable = _held_to(runnable, options.output_schema)
     return runnable.run(question, timeout=options.timeout)
 
 
-def _runnable(config: Config) -> Any:
+def runnable_for(config: Config) -> Any:
+    """What answers: the app that the settings name, else the assistant. Raises `ConfigurationError`."""
     if not config.app:
         from halter.terminal.assistant import assistant
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import halter
 from halter.cli.ask import add_ask
+from halter.cli.chat import add_chat
+from halter.cli.doctor import add_config, add_doctor
 from halter.cli.runs import add_runs
 from halter.cli.serve import add_keys, add_serve
 from halter.cli.sessions import add_sessions
@@ -47,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"halter {halter.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     add_ask(commands.add_parser("ask", help="ask one question, and print the answer"))
+    add_chat(commands.add_parser("chat", help="talk with an agent in this terminal; Esc stops"))
+    add_config(commands.add_parser("config", help="show the settings of ask and chat, and where each comes from"))
+    add_doctor(commands.add_parser("doctor", help="check keys, servers, the database and the terminal"))
     _add_demo(commands.add_parser("demo", help="stop four streams, and see the provider's record of it"))
     add_sessions(commands.add_parser("sessions", help="look after a database in which sessions are kept"))
     add_serve(commands.add_parser("serve", help="serve the agents of a module over HTTP"))

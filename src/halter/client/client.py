@@ -43,6 +43,20 @@ class Client:
         self._linger = seconds("linger", linger)
         self._patience = seconds("patience", patience) or 0.0
 
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._transport.url
+
+    def request(
+        self, method: str, path: str, *, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
+    ) -> Pending[Any]:
+        """Any request of the server's API, as in `request("GET", "/v1/sessions")`; its JSON.
+
+        Raises `ServerRefused` for a problem, `ConnectionFailed` without an answer.
+        """
+        return Pending(self._transport.request(method, path, body=body, query=query))
+
     # --- runs -----------------------------------------------------------------------------------------------
 
     def run(

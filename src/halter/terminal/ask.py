@@ -15,6 +15,7 @@ from halter import events
 from halter.client.run import RemoteRun
 from halter.core.run import Run
 from halter.outcome import RunResult
+from halter.terminal import logs
 from halter.terminal.receipts import in_one_line
 from halter.terminal.safe import safe, safe_json, safe_line
 from halter.terminal.stopping import Interrupted, StopSignals, discard_output
@@ -47,7 +48,7 @@ class _Answer:
         self._is_shown = True  # False once nothing more can be written
 
     def code(self) -> int:
-        with self._stop:
+        with self._stop, logs.said(self._note):
             for event in self._run:
                 self._take(event)
             result = self._run.outcome
