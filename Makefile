@@ -86,6 +86,12 @@ $(CHAINLIT)/.ready: examples/chainlit/requirements.txt
 	$(call set_up,$(CHAINLIT),$<)
 	@touch $@
 
+# Real MCP servers, for the tests that use them: they skip without them.
+MCP := .venv-mcp
+$(MCP)/.ready: tests/tools/mcp_servers/requirements.txt
+	$(call set_up,$(MCP),$<)
+	@touch $@
+
 bench-adk: $(READY) $(ADK)/.ready
 	@$(BIN)/python -m bench.adk $(ADK)/bin/python
 

@@ -60,7 +60,8 @@ KINDS = ("models", "tools", "stores", "sessions", "bridges")
 # The words and the machines stand on these alone: no asyncio, no I/O.
 PURE = {"msgspec", "time"}  # `time`: stamps only
 IMPURE = {"asyncio", "socket", "ssl", "threading", "_thread", "subprocess", "signal", "selectors", "aiohttp", "logging"}
-TASKS_ARE_MADE_IN = {"core.runtime", "core.execution", "core.body"}
+# A connection to an MCP server owns its task: the SDK's client is entered and left in one.
+TASKS_ARE_MADE_IN = {"core.runtime", "core.execution", "core.body", "tools.mcp_connection"}
 
 # Imports inside functions, each with its reason.
 INSIDE_FUNCTIONS = {

@@ -207,6 +207,14 @@ class McpTimeout(HalterError, TimeoutError):
         self.after = after
 
 
+class McpConnectionFailed(HalterError, ConnectionError):
+    """An MCP server could not be connected. `server`: its name, its command or its URL."""
+
+    def __init__(self, server: str, why: str) -> None:
+        super().__init__(f"the MCP server {server!r} could not be connected: {why}")
+        self.server = server
+
+
 class TurnsExhausted(HalterError):
     """The run's last turn has asked for tools: `max_turns` of its agent is reached before there was an answer."""
 

@@ -79,7 +79,9 @@ class Toolbox:
     def _add(self, each: Tool) -> None:
         name = each.spec.name
         if name in self.tools:
-            raise ConfigurationError(f"two tools are called {name!r}: give one another name")
+            raise ConfigurationError(
+                f"two tools are called {name!r}, {self.tools[name]!r} and {each!r}: give one another name, or a prefix"
+            )
         self.tools[name] = each
 
 

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from halter.tools.function import tool as tool
     from halter.tools.jobs import Jobs as Jobs
     from halter.tools.jobs import job_tools as job_tools
+    from halter.tools.mcp import McpServer as McpServer
+    from halter.tools.mcp import mcp_server as mcp_server
     from halter.tools.mcp import mcp_tools as mcp_tools
+    from halter.tools.mcp_config import mcp_servers as mcp_servers
     from halter.tools.process import program as program
     from halter.tools.process import shell as shell
     from halter.tools.runnables import as_tool as as_tool
@@ -36,6 +39,7 @@ _WHERE = {
     "Brave": "halter.tools.search_engines",
     "FunctionTool": "halter.tools.function",
     "Jobs": "halter.tools.jobs",
+    "McpServer": "halter.tools.mcp",
     "Sandbox": "halter.tools.sandbox",
     "SearXNG": "halter.tools.search_engines",
     "SearchEngine": "halter.tools.search",
@@ -51,6 +55,8 @@ _WHERE = {
     "grep": "halter.tools.filesystem",
     "http_get": "halter.tools.fetching",
     "job_tools": "halter.tools.jobs",
+    "mcp_server": "halter.tools.mcp",
+    "mcp_servers": "halter.tools.mcp_config",
     "mcp_tools": "halter.tools.mcp",
     "program": "halter.tools.process",
     "read_file": "halter.tools.filesystem",

@@ -43,18 +43,23 @@ async def stdio_server(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     sandbox: SandboxOption = None,
+    *,
+    on_end: Callable[[], object] | None = None,
 ) -> AsyncGenerator[Streams]:
     """Starts a server; yields the SDK's two streams, of what it says and of what it is told.
 
     `env`: more variables than the few that the SDK passes on. At the end its stdin is closed; if it does not end by
     itself within a second, its whole tree is ended: TERM, and KILL a second later. Raises `ConfigurationError` if it
-    cannot be started, and `SandboxUnavailable`. Cancellation-safe: cancelled, it is ended at once.
+    cannot be started, and `SandboxUnavailable`. `on_end()`: called when the server's process has ended.
+    Cancellation-safe: cancelled, it is ended at once.
     """
     said, incoming = anyio.create_memory_object_stream[Incoming](math.inf)
     child = Child(_Lines(said).feed)
     child.outlives_runs = True
     child.exited.add_done_callback(lambda _: _note_end(child, command[0]))
     child.exited.add_done_callback(lambda _: said.close())
+    if on_end is not None:
+        child.exited.add_done_callback(lambda _: on_end())
     stdin: _Stdin | None = None
     try:
         write = await _start(child, command, {**get_default_environment(), **(env or {})}, cwd, sandbox)
