@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar, cast
 
@@ -288,7 +288,7 @@ def _is_session_over(error: MCPError) -> bool:
     return error.code == mcp_types.INVALID_REQUEST and error.message == "Session terminated"
 
 
-def handler_of(connection: Connection) -> Callable[..., Coroutine[Any, Any, None]]:
+def handler_of(connection: Connection) -> Callable[..., Any]:
     """The SDK's handler of messages: it hears that the tools have changed."""
 
     async def handle(message: Any) -> None:
