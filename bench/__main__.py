@@ -19,6 +19,7 @@ from bench.rounds import Options
 from bench.served import measure_idle_streams, measure_served, measure_stops_over_http
 from bench.sessions import measure_turns, measure_writing
 from bench.stop import measure_crowd, measure_stop_on_asyncio, measure_stop_on_uvloop
+from bench.stopped_calls import measure_stopped_calls
 from bench.stored import measure_loading, measure_searching
 from bench.table import Table
 
@@ -33,6 +34,7 @@ SUBJECTS: dict[str, tuple[Sequence[Measure], str]] = {
         (measure_stop_on_asyncio, measure_stop_on_uvloop),
         "from cancel() to the provider seeing the close, in four states, from three places, on both loops",
     ),
+    "calls": ((measure_stopped_calls,), "how long a stop of each kind of tool call takes, and its CPU"),
     "crowd": ((measure_crowd,), "the same among 1,000 other streams"),
     "agents": (
         (measure_nesting, measure_calls, measure_agents),
