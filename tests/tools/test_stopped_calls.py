@@ -18,9 +18,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="supervisors nee
 
 @pytest.mark.scenario("K99")
 @pytest.mark.scenario(29)
-@pytest.mark.parametrize(
-    "count", [1, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(1500)])], ids=["few", "many"]
-)
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("count", [1, pytest.param(200, marks=pytest.mark.soak)], ids=["few", "many"])
 @pytest.mark.parametrize("user", ["this-user", "ordinary-user"])
 def test_random_stops_of_each_kind_of_tool_leave_nothing_and_claim_nothing(
     user: str, count: int, tmp_path: Path
@@ -39,7 +38,7 @@ def test_random_stops_of_each_kind_of_tool_leave_nothing_and_claim_nothing(
         env={**os.environ, "PYTHONPATH": str(HERE.parents[1] / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=60 + 6 * count,
+        timeout=240 + 6 * count,
         check=False,
     )
     assert done.returncode == 0, done.stderr
