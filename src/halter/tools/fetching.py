@@ -19,13 +19,11 @@ from halter.core.ports import ByteSource
 from halter.core.tool_context import ToolContext
 from halter.errors import ConfigurationError, ToolError
 from halter.net.sockets import SocketSource
-from halter.risk import Risk
 from halter.tools.approval import Approval, Rule
 from halter.tools.function import FunctionTool
 from halter.tools.reader import check_installed
 from halter.tools.web import Web, parsed
 
-RISK: tuple[Risk, ...] = ("reads", "network")
 _PATTERN = re.compile(r"([^:/]+)://([^/?#]*)(.*)", re.DOTALL)  # scheme, host and port, the rest
 _PARENT = re.compile(r"(^|[/\\])\.\.([/\\;]|$)")  # `;` begins a parameter, which some servers take off
 
@@ -77,7 +75,7 @@ def http_get(
         """Fetches a page from the web as text: HTML without its markup, plain text and JSON as they are."""
         return await web.text(url, ctx, made.redirected(url, ctx))
 
-    made = Fetch(http_get, name=name, timeout=timeout, approval=approval, max_result=max_result, risk=RISK)
+    made = Fetch(http_get, name=name, timeout=timeout, approval=approval, max_result=max_result)
     return made
 
 
