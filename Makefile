@@ -24,7 +24,7 @@ $(READY): pyproject.toml requirements.lock
 	@echo "Setting up $(VENV) ..."
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
-		uv pip install --quiet --python $(BIN)/python -r requirements.lock -e . ; \
+		uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements.lock -e . ; \
 	else \
 		$(PYTHON) -m venv $(VENV) && \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock -e . ; \

@@ -26,6 +26,7 @@ from halter import (
     runnable,
     runtime,
 )
+from halter.core.asking import Answer
 from halter.core.home import LIVE
 from halter.errors import AlreadyAnswered, BlockingCallError, BusyError, ConfigurationError, NoCurrentRun, UsageError
 from halter.testing import run as virtually
@@ -270,7 +271,7 @@ async def test_an_answer_that_was_taken_counts_also_if_the_time_ends_before_the_
     handle = body.run().start()
     event = await anext(event async for event in handle.events() if isinstance(event, events.InputRequested))
     asked = handle._execution.inputs[event.request_id]
-    assert asked.claim("red")  # as a thread that has not come to wake the loop
+    assert asked.claim(Answer("red"))  # as a thread that has not come to wake the loop
     assert (await handle).output == "red"
     received = [event async for event in handle.events() if isinstance(event, events.InputReceived)]
     assert [(event.outcome, event.answer) for event in received] == [("answered", "red")]
