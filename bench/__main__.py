@@ -22,6 +22,7 @@ from bench.stop import measure_crowd, measure_stop_on_asyncio, measure_stop_on_u
 from bench.stopped_calls import measure_stopped_calls
 from bench.stored import measure_loading, measure_searching
 from bench.table import Table
+from bench.terminal import measure_terminal
 
 Measure = Callable[[Options], Table]
 
@@ -49,6 +50,7 @@ SUBJECTS: dict[str, tuple[Sequence[Measure], str]] = {
         "CPU per token through the server and its fronts, against what one would write; stops; memory of a stream",
     ),
     "memory": ((measure_idle, measure_held), "of an idle stream, and of a long run that is held"),
+    "terminal": ((measure_terminal,), "from a key in `halter chat`, and from `halter ask`, to what the provider sees"),
     "import": ((measure_imports,), "how long `import halter` takes"),
 }
 

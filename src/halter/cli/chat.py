@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from halter.cli.ask import add_model, runnable_for
 from halter.errors import ConfigurationError, UsageError
-from halter.terminal.stopping import discard_output
 
 if TYPE_CHECKING:
     from halter.terminal.config import Config
@@ -47,7 +46,10 @@ def _chat(options: argparse.Namespace) -> int:
         raise UsageError("halter chat needs a terminal for input and output; in pipes and scripts use: halter ask")
     with _keys_kept():
         code = _talk(options)
-    if code == HANGUP:  # nobody is there to read what the interpreter would still write
+    if code == HANGUP:
+        from halter.terminal.stopping import discard_output
+
+        # Nobody is there to read what the interpreter would still write.
         discard_output(sys.stdout.fileno())
         discard_output(sys.stderr.fileno())
     return code

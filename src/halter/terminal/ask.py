@@ -9,16 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from halter import events
-from halter.client.run import RemoteRun
 from halter.core.run import Run
 from halter.outcome import RunResult
 from halter.terminal import logs
 from halter.terminal.receipts import in_one_line
 from halter.terminal.safe import safe, safe_json, safe_line
 from halter.terminal.stopping import Interrupted, StopSignals, discard_output
+
+if TYPE_CHECKING:
+    from halter.client.run import RemoteRun  # loads what a request needs, before there is one
 
 FAILED = 1
 

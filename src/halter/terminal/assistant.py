@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from halter.agent import Agent
+from halter.core.approvals import Policy
 from halter.core.ports import Model
-from halter.terminal.config import Config
+from halter.terminal.config import Config, data_directory
 from halter.terminal.models import model_for
 
 NAME = "assistant"
@@ -29,6 +30,7 @@ def assistant(config: Config, model: Model | None = None) -> Agent[str]:
         name=NAME,
         instructions=instructions,
         tools=_tools(frozenset(config.approve)) if config.tools else (),
+        approvals=Policy(network="ask", remember=data_directory() / "approvals.json"),
     )
 
 
@@ -41,7 +43,7 @@ def _tools(unasked: Collection[str]) -> tuple[Any, ...]:
     from halter.tools.process import shell
 
     def asks(name: str) -> Any:
-        return "never" if name in unasked or "all" in unasked else "always"
+        return "never" if name in unasked or "all" in unasked else None  # as the policy has it
 
     here = os.getcwd()
     return (

@@ -350,7 +350,7 @@ class Chat:
             self.tell(said.problem, "yellow")
         else:
             self.tell(f"↳ {safe_line(str(said.value))}")
-            self._spawn(self._told(self.desk.answer(turn, asked.request_id, said.value)))
+            self._spawn(self._told(self.desk.answer(turn, asked.request_id, said.value, said.reason)))
 
     def _steer(self, event: KeyPressEvent) -> None:
         turn, text = self.turn, self.draft.strip()

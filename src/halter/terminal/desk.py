@@ -26,8 +26,8 @@ class Desk(Protocol):
         """Makes the turn's run, and starts it. Raises `HalterError`."""
         ...
 
-    async def answer(self, turn: Turn, request_id: str, value: Any) -> None:
-        """Answers a question. Raises `HalterError`."""
+    async def answer(self, turn: Turn, request_id: str, value: Any, reason: str | None) -> None:
+        """Answers a question; `reason`: why not. Raises `HalterError`."""
         ...
 
     async def steer(self, turn: Turn, text: str) -> bool:

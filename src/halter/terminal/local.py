@@ -89,9 +89,9 @@ class LocalDesk:
             await self._sessions.create(self.session, user=self._user, tags=(self._tag,))
         self._is_made = True
 
-    async def answer(self, turn: Turn, request_id: str, value: Any) -> None:
-        if turn.run is not None:
-            turn.run.answer(request_id, value)
+    async def answer(self, turn: Turn, request_id: str, value: Any, reason: str | None) -> None:
+        if isinstance(turn.run, Run):
+            turn.run.answer(request_id, value, reason=reason, by=self._user)
 
     async def steer(self, turn: Turn, text: str) -> bool:
         return isinstance(turn.run, Run) and turn.run.send(text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from halter.client import Client
+from halter.client import Client, RemoteRun
 from halter.core.ids import new_id
 from halter.errors import ServerRefused, UsageError
 from halter.messages import Message, Text
@@ -63,12 +63,12 @@ class RemoteDesk:
                 raise
         self._is_made = True
 
-    async def answer(self, turn: Turn, request_id: str, value: Any) -> None:
-        if turn.run is not None:
-            await turn.run.answer(request_id, value)  # type: ignore[misc]
+    async def answer(self, turn: Turn, request_id: str, value: Any, reason: str | None) -> None:
+        if isinstance(turn.run, RemoteRun):
+            await turn.run.answer(request_id, value, reason=reason)
 
     async def steer(self, turn: Turn, text: str) -> bool:
-        return turn.run is not None and await turn.run.send(text)  # type: ignore[misc]
+        return isinstance(turn.run, RemoteRun) and await turn.run.send(text)
 
     # --- what answers ---------------------------------------------------------------------------------------
 
