@@ -83,7 +83,7 @@ class Fetch(FunctionTool[..., object]):
     """A tool whose function takes `url`, and asks `redirected` before it goes on elsewhere."""
 
     def __init__(self, fn: Callable[..., object], *, approval: Approval | None, **options: Any) -> None:
-        super().__init__(fn, approval=approval, **options)
+        super().__init__(fn, approval=approval, risk=("reads", "network"), **options)
         self._rule = Rule(approval, self._arguments.names, _subject, _fits, risks=self.rules.risks)
         for pattern in self._rule.patterns.get("url", ()):
             if pattern != "*" and not _PATTERN.fullmatch(pattern):
