@@ -98,9 +98,9 @@ bench-adk: $(READY) $(ADK)/.ready
 soak: $(READY)
 	@HALTER_MANY_EXAMPLES=10 $(BIN)/python -m pytest -m "soak or hypothesis" --timeout=1800 --tb=native
 
-# Only for maintainers, with Chromium: the pictures of docs/dashboard.md.
+# Only for maintainers, with Chromium: the pictures of docs/dashboard.md, and docs/terminal.svg.
 pictures: $(READY)
-	@HALTER_PICTURES=1 $(BIN)/python -m pytest -q -m soak tests/fronts/page/test_page_pictures.py
+	@HALTER_PICTURES=1 $(BIN)/python -m pytest -q -m soak tests/fronts/page/test_page_pictures.py tests/terminal/test_picture.py
 
 # Only for maintainers, with uv: resolves the lock file anew.
 lock:
