@@ -226,6 +226,7 @@ def test_an_answer_over_http_may_hold_for_the_session_or_say_why_not(serve: Serv
         if said is not None:
             [question] = served.until(id, "waiting")["inputs"]
             assert question["options"] == ["yes", "session", "no"]
+            assert question["pattern"] == {"to": "anna" if id == "1" else "ben"}
             body = {"request_id": question["request_id"], **said}
             assert served.client.post(f"/v1/runs/{id}/input", json=body).status_code == 200
         served.until(id, "completed")

@@ -105,7 +105,10 @@ class ChildView(BaseModel):
 
 
 class InputView(BaseModel):
-    """A question that waits for an answer. `expires_at`: seconds since the epoch."""
+    """A question that waits for an answer. `expires_at`: seconds since the epoch.
+
+    `pattern`: the calls for which an answer `session` or `always` is remembered.
+    """
 
     request_id: str
     run_id: str
@@ -114,6 +117,7 @@ class InputView(BaseModel):
     options: list[str]
     call_id: str | None
     expires_at: float | None
+    pattern: dict[str, Any] | None
 
 
 class RunView(BaseModel):

@@ -181,6 +181,21 @@ def test_a_live_run_is_steered(serve: Serve, open_page: Open) -> None:
     assert "Be brief." in [part.get("text") for message in messages for part in message["parts"]]
 
 
+def test_a_question_shows_what_a_remembered_answer_holds_for(serve: Serve, open_page: Open) -> None:
+    @tool(risk="changes", approval_prompt=lambda path: "May I?")
+    async def save(path: str) -> str:
+        """Saves a file."""
+        return "saved"
+
+    served = serve(Agent(Scripted(calls("save", path="a*"), "Done."), name="agent", tools=[save]))
+    served.start(id="r")
+    tab = open_page(served, "#/run/r")
+    question = tab.page.get_by_role("region", name="Approval")
+    expect(question).to_contain_text('{"path":"a[*]"}')
+    question.get_by_role("button", name="Allow for this session").click()
+    tab.see("Done.")
+
+
 def test_live_runs_are_a_tree_and_stop_all_stops_them(
     serve: Serve, agent_on: AgentOn, wire: WireProbe, open_page: Open
 ) -> None:

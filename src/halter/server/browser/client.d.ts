@@ -85,7 +85,7 @@ export interface ToolState {
   started_at: number | null
 }
 
-/** A question that waits for its answer. `expires_at`: seconds since the epoch. An event of it has its `pattern` too. */
+/** A question that waits for its answer. `expires_at`: seconds since the epoch. `pattern`: the calls for which an approval is remembered. */
 export interface InputState {
   request_id: string
   run_id: string
@@ -95,6 +95,7 @@ export interface InputState {
   options: string[]
   call_id: string | null
   expires_at: number | null
+  pattern: Record<string, unknown> | null
 }
 
 /** The state of a tree of runs after the event `seq`. */
@@ -178,7 +179,7 @@ export type Event =
       summary: string | null
       error: Failure | null
     })
-  | (Said<"input.requested"> & InputState & { pattern: Record<string, unknown> | null })
+  | (Said<"input.requested"> & InputState)
   | (Said<"input.received"> & { request_id: string; outcome: "answered" | "expired" | "cancelled"; answer: unknown; reason: string | null; by: string | null })
   | (Said<"custom"> & { name: string; data: unknown })
 

@@ -232,9 +232,8 @@ function found(all, key, make) {
   return one
 }
 
-function inputOf({ request_id, run_id, kind, prompt, schema, options, call_id, expires_at }) {
-  return { request_id, run_id, kind, prompt, schema, options, call_id, expires_at }
-}
+const INPUT = "request_id run_id kind prompt schema options call_id expires_at pattern".split(" ")
+const inputOf = (event) => Object.fromEntries(INPUT.map((name) => [name, event[name]]))
 
 /** One reader's way through the events of a run. Where it is behind, neighbouring deltas come as one. */
 class Queue {

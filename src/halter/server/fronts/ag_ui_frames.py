@@ -361,6 +361,7 @@ class AgUiFormat(MessageFormat):
             "kind": event.kind,
             "prompt": event.prompt,
             "options": event.options,
+            "pattern": event.pattern,
             "schema": event.schema,
             "toolCallId": call.id if call else None,
         }

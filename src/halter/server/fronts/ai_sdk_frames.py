@@ -275,6 +275,7 @@ class AiSdkFormat(MessageFormat):
             "kind": event.kind,
             "prompt": event.prompt,
             "options": event.options,
+            "pattern": event.pattern,
             "schema": event.schema,
             "expiresAt": event.expires_at,
             **answer,

@@ -334,9 +334,10 @@ class Question {
   outcome = null
   answer = null
 
-  constructor(body, { request_id, kind, prompt = "", options = [], expires_at = null }) {
-    const [title, change] = splitDiff(prompt)
-    this.title = title
+  constructor(body, { request_id, kind, prompt = "", options = [], pattern, expires_at }) {
+    const [before] = prompt.split(/^--- .*\n\+\+\+ /m, 1)
+    const change = prompt.slice(before.length) // a diff
+    this.title = before.trim()
     const isApproval = kind === "approval"
     const send = async (value) => {
       this.#sending(true)
@@ -345,15 +346,15 @@ class Question {
       if (isTaken !== true) this.#sending(false)
       else announce("Answered.")
     }
-    const labels = { yes: "Allow", no: "Do not allow" }
+    const labels = isApproval ? { yes: "Allow", session: "Allow for this session", always: "Always allow", no: "Do not allow" } : {}
     const buttons = options.map((option, at) =>
-      el(`button${isApproval && option === "yes" ? ".go" : ""}`, { type: "button", onclick: () => send(option) }, isApproval ? (labels[option] ?? option) : option),
+      el(isApproval && !at ? "button.go" : "button", { type: "button", onclick: () => send(option) }, labels[option] ?? option),
     )
     const field = el("input", { name: "answer", autocomplete: "off", "aria-label": "Your answer" })
     const form = options.length ? null : el("form.inline", { onsubmit: (event) => (event.preventDefault(), send(field.value)) }, field, el("button.go", {}, "Answer"))
     this.controls = el("div.actions", {}, buttons, form)
     this.until = el("p.quiet", {}, expires_at ? `Waits until ${moment(expires_at)}. ` : "", isApproval ? "No answer is a no." : "")
-    this.node = el("section.question", { "aria-label": isApproval ? "Approval" : "Question" }, el("h2", { dir: "auto" }, title), change && diff(change), this.controls, this.until)
+    this.node = el("section.question", { "aria-label": isApproval ? "Approval" : "Question" }, el("h2", { dir: "auto" }, this.title), change && diff(change), pattern && el("p", {}, "Can be remembered for ", el("code", {}, JSON.stringify(pattern))), this.controls, this.until)
   }
 
   #sending(isSending) {
@@ -364,14 +365,9 @@ class Question {
     if (!this.outcome) return
     this.node.dataset.outcome = this.outcome
     this.controls.remove()
-    const said = this.outcome === "answered" ? `: ${asText(this.answer === true ? "yes" : this.answer === false ? "no" : this.answer)}` : "."
+    const said = this.outcome === "answered" ? `: ${asText(this.answer)}` : "."
     say(this.until, `${ANSWERED[this.outcome] ?? this.outcome}${said}`)
   }
-}
-
-function splitDiff(prompt) {
-  const at = prompt.search(/^--- .*\n\+\+\+ /m)
-  return at < 0 ? [prompt, null] : [prompt.slice(0, at).trim(), prompt.slice(at)]
 }
 
 /** A unified diff: each line is marked by its sign as well as by its colour. */
