@@ -202,7 +202,10 @@ def test_a_tool_of_the_client_is_left_to_it(serve: Serve, client: Worker, wire: 
     assert found["second"]["error"] is None
     first, second = (json.loads(record.body) for record in wire.requests())
     assert first["tools"][0]["function"]["name"] == "paint"
-    assert "The page: is blue" in str(first["messages"][0])
+    assert json.loads(first["messages"][0]["content"].splitlines()[-1]) == {
+        "description": "The page",
+        "value": "is blue",
+    }
     assert second["messages"][-1]["role"] == "tool"
     assert second["messages"][-1]["content"] == "It is red now."
 
