@@ -77,8 +77,8 @@ async def _keys(config: Config) -> list[Finding]:
         name = name_of_model(config)
         model = model_for(config)
     except HalterError as error:
-        said = str(error).partition("\n")[0]
-        return [*found, Finding("bad" if config.model else "note", f"model: {said}")]
+        said = f"model: {error}" if config.model else "no model is chosen: give --model, or set a provider's key"
+        return [*found, Finding("bad" if config.model else "note", said)]
     window = context_window(model.name)
     about = f", with a window of {window:,} tokens" if window else ", whose window is not known"
     return [*found, Finding("ok", f"model: {name}{about}")]
