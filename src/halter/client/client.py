@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
+from urllib.parse import quote
 
 from halter.client.run import RemoteRun
 from halter.client.transport import Pending, Transport
 from halter.core.ids import new_id
 from halter.core.settings import seconds
-from halter.errors import ConfigurationError
+from halter.errors import ConfigurationError, ServerRefused
 from halter.outcome import CancelMode, CancelReason
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -164,6 +165,29 @@ class Client:
     def agents(self) -> Pending[dict[str, Any]]:
         """What can be started: `{"agents": […]}`."""
         return Pending(self._transport.request("GET", "/v1/agents"))
+
+    def approvals(
+        self, *, remembered: bool = False, before: str | None = None, limit: int = 50
+    ) -> Pending[dict[str, Any]]:
+        """Approvals and their answers, the newest first: `{"approvals": […], "next": …}`.
+
+        `remembered`: only those that hold now.
+        """
+        query = {"remembered": "true" if remembered else None, "before": before, "limit": limit}
+        return Pending(self._transport.request("GET", "/v1/approvals", query=query))
+
+    def forget_approval(self, id: str) -> Pending[bool]:
+        """Takes back a remembered approval; False if none of this id is remembered."""
+        return Pending(self._forget(id))
+
+    async def _forget(self, id: str) -> bool:
+        try:
+            await self._transport.request("DELETE", f"/v1/approvals/{quote(id, safe='')}")
+        except ServerRefused as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
 
     # --- its own end ----------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,11 @@ class ApprovalFile:
         with self._locked():
             self._write((*self.read(), allowed))
 
-    def remove(self, id: str) -> bool:
-        """Deletes one; False if there is none of this id. Raises `ConfigurationError`, `OSError`."""
+    def remove(self, fits: Callable[[Allowed], bool]) -> bool:
+        """Deletes those that fit; False if there are none. Raises `ConfigurationError`, `OSError`."""
         with self._locked():
             there = self.read()
-            left = tuple(each for each in there if each.id != id)
+            left = tuple(each for each in there if not fits(each))
             if len(left) < len(there):
                 self._write(left)
             return len(left) < len(there)

@@ -12,7 +12,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 Asking: TypeAlias = Literal["never", "ask", "always"]
 _STRICT: tuple[Asking, ...] = ("never", "ask", "always")
 TENANT_TAG = "halter.tenant="  # by which a server marks the runs of a tenant
+FILES: WeakValueDictionary[Path, ApprovalFile] = WeakValueDictionary()  # of all policies of this process
 MOST_DECISIONS = 1_000  # that a process knows
 _logger = logging.getLogger("halter")
 
@@ -65,7 +68,8 @@ class Policy:
         given: dict[str, Asking] = {"reads": reads, "changes": changes, "destroys": destroys, "network": network}
         self._by_risk: dict[str, Asking] = {risk: checked.one_of(risk, asks, _STRICT) for risk, asks in given.items()}
         self._undeclared: Asking = checked.one_of("undeclared", undeclared, _STRICT)
-        self.file = None if remember is None else ApprovalFile(remember)
+        file = None if remember is None else ApprovalFile(remember)
+        self.file = None if file is None else FILES.setdefault(file.path, file)
 
     def asking(self, risks: frozenset[Risk]) -> Asking:
         """Whether a tool with these classes of risk asks."""
@@ -78,7 +82,7 @@ class Policy:
 
     def forget(self, id: str) -> bool:
         """Takes back a stored *always*; False if there is none of this id. Raises `ConfigurationError`, `OSError`."""
-        return self.file is not None and self.file.remove(id)
+        return self.file is not None and self.file.remove(lambda each: each.id == id)
 
 
 DEFAULT = Policy()
@@ -94,10 +98,12 @@ def checked_policy(given: Any) -> Policy | None:
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one question of the kind `approval`.
 
-    `at`: seconds since the epoch. `answer`: `yes` (once), `session`, `always`, `no`, or `expired`. `by`: who has
-    answered, as far as `run.answer(by=…)` says. `pattern`: what a remembered yes holds for.
+    `id`: of what is remembered of it, too. `at`: seconds since the epoch. `answer`: `yes` (once), `session`, `always`,
+    `no`, or `expired`. `by`: who has answered, as far as `run.answer(by=…)` says. `tenant`: of a server, whose run it
+    was. `pattern`: what a remembered yes holds for.
     """
 
+    id: str
     at: float
     run_id: str
     agent: str
@@ -107,13 +113,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     user: str | None
     session: str | None
+    tenant: str | None
     pattern: Mapping[str, Any] | None
 
 
 DECISIONS: deque[Decision] = deque(maxlen=MOST_DECISIONS)
 
 
-class _Remembered(list[Allowed]):
+class Remembered(list[Allowed]):
     """Every yes that holds for a session, as long as this process has it."""
 
     async def close(self) -> None:
@@ -159,6 +166,7 @@ async def decide(execution: Execution, tool: str, question: Question, answer: An
     by, reason = (None, None) if answer is None else (answer.by, answer.reason)
     agent, user, session = execution.agent_stamp["agent"], execution.user, execution.session_id
     decision = Decision(
+        id=new_id(),
         at=time.time(),
         run_id=execution.id,
         agent=agent,
@@ -168,19 +176,20 @@ async def decide(execution: Execution, tool: str, question: Question, answer: An
         reason=reason,
         user=user,
         session=session,
+        tenant=_tenant_of(execution),
         pattern=question.pattern,
     )
     DECISIONS.append(decision)
     if question.pattern is None or said not in ("session", "always"):
         return
     allowed = Allowed(
-        id=new_id(),
+        id=decision.id,
         at=decision.at,
         agent=agent,
         tool=tool,
         pattern=question.pattern,
         user=user,
-        tenant=_tenant_of(execution),
+        tenant=decision.tenant,
         by=by,
         run=execution.id,
     )
@@ -208,4 +217,4 @@ def _tenant_of(execution: Execution) -> str | None:
 
 def _of_session(execution: Execution) -> list[Allowed]:
     key = execution.session_key
-    return execution.root.allowed if key is None else held(key, _Remembered)
+    return execution.root.allowed if key is None else held(key, Remembered)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from halter.core.home import Home, home_here, homes
 from halter.core.lockfree import snapshot
@@ -45,6 +45,12 @@ def held(session: Hashable, make: Callable[[], H]) -> H:
     if thing is None:
         thing = things[session, make] = make()
     return thing
+
+
+def all_made_by(make: Callable[[], H]) -> list[H]:
+    """What `make()` has made for any session, on every loop of this process."""
+    tables: list[Things] = [home.kept.get(held, {}) for home in homes()]
+    return [cast("H", thing) for things in tables for thing in snapshot(things) if type(thing) is make]
 
 
 async def end(session: Hashable) -> None:

@@ -22,6 +22,7 @@ from halter.server.memory.store import KEEP_RUNS, RETAIN, RETAIN_BYTES, MemoryRu
 from halter.server.port import RunStore
 from halter.server.principal import Auth, everyone
 from halter.server.problems import install_handlers
+from halter.server.routes.approvals import approvals_router
 from halter.server.routes.browser import client_router, page_router
 from halter.server.routes.control import control_router
 from halter.server.routes.live import live_router
@@ -41,6 +42,7 @@ ROUTERS = (
     live_router,
     sessions_router,
     users_router,
+    approvals_router,
     operations_router,
     *FRONTS,
 )

@@ -127,6 +127,25 @@ AUDIT: dict[str, Any] = {
     ],
     "next": None,
 }
+APPROVALS: dict[str, Any] = {
+    "approvals": [
+        {
+            "id": "0199f0c2a3b17e55",
+            "at": AT + 1.2,
+            "run": RUN_ID,
+            "session": "trip",
+            "user": "ann",
+            "agent": "clerk",
+            "tool": "send_mail",
+            "pattern": {"to": "anna@example.com"},
+            "answer": "session",
+            "by": "ann",
+            "reason": None,
+            "is_remembered": True,
+        }
+    ],
+    "next": None,
+}
 LIVE = (
     "event: live\n"
     'data: {"type": "live", "runs": [{"id": "…", "agent": "poet", "status": "running", "tail": "A river ", …}]}\n\n'

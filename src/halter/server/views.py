@@ -45,6 +45,35 @@ class AuditListView(BaseModel):
     next: float | None
 
 
+class ApprovalView(BaseModel):
+    """An approval that was asked for, and its answer: `yes`, `session`, `always`, `no`, or `expired`.
+
+    `at`: seconds since the epoch. `by`: who has answered. `is_remembered`: calls that fit `pattern` run unasked.
+    """
+
+    id: str
+    at: float
+    run: str | None
+    session: str | None
+    user: str | None
+    agent: str
+    tool: str
+    pattern: dict[str, Any] | None
+    answer: str
+    by: str | None
+    reason: str | None
+    is_remembered: bool
+
+
+class ApprovalListView(BaseModel):
+    """Approvals, the newest first. `next`: what to give as `before` for the next page."""
+
+    model_config = like(examples.APPROVALS)
+
+    approvals: list[ApprovalView]
+    next: str | None
+
+
 class UsageView(BaseModel):
     """Tokens. `estimated`: part of it is our own count, after a stop."""
 
