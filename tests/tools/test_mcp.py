@@ -145,6 +145,20 @@ async def test_keys_that_the_schema_does_not_allow_are_refused_before_anybody_is
 
 
 @pytest.mark.scenario("K103")
+async def test_a_predicate_sees_the_defaults_of_the_schema_and_they_are_sent(tmp_path: Path) -> None:
+    def is_outside(path: str, **_: object) -> bool:
+        return not path.startswith("notes/")
+
+    asked, answers = await asked_and_told(tmp_path, "keep", is_outside, {"text": "a"}, {"path": "/etc/passwd"})
+    assert answers[0] == '{"path": "notes/today", "text": "a"}'
+    assert asked == ['May keep be called with {"path":"/etc/passwd"}?']
+    defaults = {"path": {"default": None}, "lines": {"default": [1]}, "text": {}}
+    kept = McpArguments({"properties": defaults})
+    kept.read("{}", ("lines",))["lines"].append(2)
+    assert kept.read('{"text": "a"}', kept.names) == {"path": None, "lines": [1], "text": "a"}
+
+
+@pytest.mark.scenario("K103")
 async def test_a_tool_without_the_argument_that_patterns_name_always_asks(tmp_path: Path) -> None:
     asked, _ = await asked_and_told(tmp_path, "greet", {"path": "*"}, {}, {"path": "x"})
     assert len(asked) == 2

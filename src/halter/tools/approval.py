@@ -76,6 +76,11 @@ class Rule:
         self._fits = fits or _fits
         self._does = does
 
+    @property
+    def has_predicate(self) -> bool:
+        """True if a function of all arguments decides."""
+        return self._predicate is not None
+
     def check_names(self, tool: str) -> None:
         """Raises `ConfigurationError` if patterns name an argument that the tool does not have."""
         for name in self.patterns:

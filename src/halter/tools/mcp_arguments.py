@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -27,6 +28,11 @@ class McpArguments:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         properties: Any = schema.get("properties")
         self._properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+        self._defaults: dict[str, Any] = {
+            name: about["default"]
+            for name, about in self._properties.items()
+            if isinstance(about, Mapping) and "default" in about
+        }
         self._is_closed = schema.get("additionalProperties") is False
         others: Any = schema.get("patternProperties")
         self._others: Mapping[str, Any] = others if isinstance(others, Mapping) else {}
@@ -39,8 +45,8 @@ class McpArguments:
     def read(self, written: str, compared: Collection[str | None]) -> dict[str, Any]:
         """The model's JSON object, ordered by the schema; keys that it does not name come last.
 
-        `compared`: the keys that an approval is about. Where the model leaves one out and its default in the schema is
-        a text, the default is sent, so that what was compared is what runs. Raises `ToolError`.
+        `compared`: the keys that an approval is about. Where the model leaves one out and the schema has a default, the
+        default is sent, so that what was compared is what runs. Raises `ToolError`.
         """
         try:
             given = _OBJECT.decode(written.strip() or "{}")
@@ -53,14 +59,9 @@ class McpArguments:
             there = ", ".join(self._properties) or "none"
             named = ", ".join(map(repr, refused))
             raise ToolError(f"The call was not made: there is no argument {named}. There are: {there}.")
-        defaults = {name: self._default(name) for name in compared if name is not None}
-        complete = {name: text for name, text in defaults.items() if text is not None} | given
+        defaults = {name: deepcopy(self._defaults[name]) for name in compared if name in self._defaults}
+        complete = defaults | given
         return {name: complete[name] for name in (*self._properties, *unknown) if name in complete}
-
-    def _default(self, name: str) -> str | None:
-        about: Any = self._properties.get(name)
-        default: Any = about.get("default") if isinstance(about, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        return default if isinstance(default, str) else None
 
     def _is_other(self, name: str) -> bool:
         """True if a pattern of the schema names it, or may: JSON Schema's expressions are not quite Python's."""

@@ -69,7 +69,8 @@ class McpTool:
 
     def read(self, arguments: str) -> dict[str, Any]:
         """The model's JSON object, in the order of the tool's schema; the server checks its values."""
-        return self._arguments.read(arguments, self._rule.patterns)
+        compared = self._arguments.names if self._rule.has_predicate else self._rule.patterns
+        return self._arguments.read(arguments, compared)
 
     async def question(self, arguments: dict[str, Any], ctx: ToolContext) -> Question | None:
         return await self._rule.question(self.name, arguments, None, ctx)
