@@ -12,6 +12,7 @@ NAMES = [
     "CancellationToken",
     "HalterError",
     "Message",
+    "Policy",
     "Run",
     "RunCancelled",
     "RunContext",

@@ -18,6 +18,7 @@ from halter.messages import Message, ToolCall, Usage
 from halter.models.prices import FREE, Price
 from halter.request import ModelRequest
 
+SHORTEST = 0.001  # seconds that every event loop can wait: uvloop takes less for nothing
 Answer: TypeAlias = str | ToolCall | tuple[str | ToolCall, ...]
 
 
@@ -75,8 +76,12 @@ class Scripted:
     async def _say(self, text: str, reply: Reply, ctx: RunContext) -> int:
         """Word by word; how many there were."""
         words = _words(text)
+        owed = 0.0
         for word in words:
-            await asyncio.sleep(self._pace)
+            owed += self._pace
+            slept = owed if owed >= SHORTEST else 0.0
+            await asyncio.sleep(slept)
+            owed -= slept
             reply.text(word)
             await ctx.drain()
         return len(words)

@@ -402,7 +402,7 @@ class _Exchange:
         self.is_proxied = proxy_for(request.url) is not None
         self.response: aiohttp.ClientResponse | None = None
         self.opened: list[socket.socket] = []  # raw sockets that this request has made
-        self.is_severed = False
+        self.is_severed = False  # by a stop
         self._in_use = threading.Lock()  # its sockets; never waited for, as a stop comes in signal handlers too
         self._raw: socket.socket | None = None
         self._protocol: ResponseHandler | None = None
@@ -433,12 +433,12 @@ class _Exchange:
         """Ends the traffic on its sockets; from any thread. Does nothing while they are given back."""
         if self._in_use.acquire(blocking=False):
             try:
+                self.is_severed = True
                 self._shut_down()
             finally:
                 self._in_use.release()
 
     def _shut_down(self) -> None:
-        self.is_severed = True
         for raw in (self._raw, *self.opened):
             if raw is not None:
                 try:
