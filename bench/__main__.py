@@ -60,7 +60,7 @@ recording provider on a loopback socket, in a fresh process per round; the round
 Read the ratios: what else the machine does falls out of them, and not out of the microseconds."""
 
 EPILOG = """\
-python -m bench --quick                a first look, about two minutes; not for p99, which needs 200 stops of a kind
+python -m bench --quick                a first look in a few minutes; not for p99, which needs 200 stops of a kind
 python -m bench --only cost,paced      two subjects
 python -m bench --check                exit code 1 if a line is not met
 python -m bench --write                all of it, into docs/benchmarks.md"""
